@@ -1,0 +1,1 @@
+"""Predictions for nodes that have no edges yet."""

@@ -1,0 +1,102 @@
+"""Where a computation runs, what seeds it, and how it shows its progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from gsparc._typing import RandomState
+from gsparc.exceptions import InputError
+
+__all__ = ["Progress", "progress_bar", "resolve_device", "resolve_seed", "torch_generator"]
+
+
+def resolve_device(device: str | torch.device = "auto") -> torch.device:
+    """Turn ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` into a usable device."""
+    if isinstance(device, str) and device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(
+            f"device={device!r} is not a device. Pass 'auto', 'cpu', 'cuda' or 'cuda:N'."
+        ) from error
+    if resolved.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(
+            f"device={str(device)!r} was asked for, but torch sees no CUDA device here. "
+            "Pass device='auto' or 'cpu'."
+        )
+    return resolved
+
+
+def resolve_seed(random_state: RandomState) -> int:
+    """One integer seed from anything scikit-learn accepts as ``random_state``."""
+    if random_state is None:
+        return int(np.random.SeedSequence().generate_state(1)[0])
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(0, 2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(0, 2**31 - 1))
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        if random_state < 0:
+            raise InputError(f"random_state={random_state} is negative; pass an integer >= 0 or None.")
+        return int(random_state)
+    raise InputError(
+        f"random_state={random_state!r} cannot seed a generator; pass an integer >= 0, "
+        "a numpy RandomState or Generator, or None."
+    )
+
+
+def torch_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A torch generator on ``device`` started from ``seed``."""
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+class Progress:
+    """What a long computation reports to: a bar, or nothing."""
+
+    def update(self, completed: float, **fields: Any) -> None:
+        """Say how much is done; ``fields`` are short figures shown beside the bar."""
+
+
+class _RichProgress(Progress):
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar, self._task = bar, task
+
+    def update(self, completed: float, **fields: Any) -> None:
+        note = "  ".join(f"{name} {value}" for name, value in fields.items())
+        self._bar.update(self._task, completed=completed, note=note)
+
+
+@contextmanager
+def progress_bar(description: str, total: float, *, show: bool) -> Iterator[Progress]:
+    """A progress bar with the time left, on standard error; silent when ``show`` is false."""
+    if not show:
+        yield Progress()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as RichBar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with RichBar(*columns, console=Console(file=sys.stderr), transient=False) as bar:
+        yield _RichProgress(bar, bar.add_task(description, total=total, note=""))

@@ -1,0 +1,1 @@
+"""Attributed graphs made to order, whose structure is known exactly."""

@@ -1,0 +1,96 @@
+"""The losses that turn a network into eigenfunctions. Free functions on tensors."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = [
+    "contrastive_loss",
+    "generalisation_score",
+    "info_nce_loss",
+    "nesting_masks",
+    "rayleigh_loss",
+]
+
+
+def nesting_masks(k: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Masks ``[k]`` and ``[k, k]`` of joint nesting: the mean over all prefixes of the components.
+
+    Component ``l`` takes part in the ``k - l`` prefixes that contain it, a pair in those that
+    contain both; minimising the mean of the prefix losses orders the components
+    (nested low-rank approximation, Ryu et al., arXiv 2402.03655).
+    """
+    share = torch.arange(k, 0, -1, device=like.device, dtype=like.dtype) / k
+    return share, torch.minimum(share[:, None], share[None, :])
+
+
+def contrastive_loss(source: Tensor, target: Tensor, *, nested: bool = False) -> Tensor:
+    """Low-rank loss whose minimiser spans the leading eigenspace of the edge operator.
+
+    ``-2 E_edges[f_i . f_j] + 2 |E f|^2 + E_{i,j ~ pi}[(f_i . f_j)^2]`` (HaoChen et al., arXiv
+    2106.04156). The middle term holds the constant eigenfunction, which is fixed and
+    not learned. Both expectations under ``pi`` use two independent halves of the batch,
+    which keeps the estimate unbiased, and Gram matrices, which keep it ``O(B k^2)``.
+
+    Parameters
+    ----------
+    source, target
+        ``[B, k]`` function values at the two ends of ``B`` edges drawn with probability
+        proportional to their weight; each end is then distributed as ``pi``.
+    nested
+        Weigh the components by :func:`nesting_masks`, so that they come out in order.
+    """
+    half = source.shape[0] // 2
+    first = torch.cat([source[:half], target[:half]])  # [B, k]
+    second = torch.cat([source[half:], target[half:]])
+    gram_1 = first.T @ first / len(first)
+    gram_2 = second.T @ second / len(second)
+    attraction = (source * target).mean(dim=0)
+    means = first.mean(dim=0) * second.mean(dim=0)
+    if nested:
+        single, pair = nesting_masks(source.shape[1], like=source)
+        return (single * (2 * means - 2 * attraction)).sum() + (pair * gram_1 * gram_2).sum()
+    return (2 * means - 2 * attraction).sum() + (gram_1 * gram_2).sum()
+
+
+def rayleigh_loss(source: Tensor, target: Tensor) -> Tensor:
+    """``trace(Y^T L Y) / m`` as an average over sampled edges: ``E |y_i - y_j|^2 / 2``.
+
+    For orthonormal ``Y`` this is the sum of ``1 - mu`` over the components.
+    """
+    return 0.5 * (source - target).square().sum(dim=1).mean()
+
+
+def info_nce_loss(source: Tensor, target: Tensor, temperature: float | Tensor, mask: Tensor | None = None):
+    """Symmetric InfoNCE over a batch of edges; ``mask [B, B]`` marks false negatives to ignore."""
+    logits = F.normalize(source, dim=1) @ F.normalize(target, dim=1).T / temperature  # [B, B]
+    if mask is not None:
+        logits = logits.masked_fill(mask, float("-inf"))
+    labels = torch.arange(len(logits), device=logits.device)
+    return 0.5 * (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels))
+
+
+def generalisation_score(held: Tensor, weights: Tensor, attached: Tensor, seen: Tensor, pi: Tensor) -> Tensor:
+    """How much of held-out nodes' edges the functions explain; higher is better.
+
+    The negated :func:`contrastive_loss` with one end of every edge in the held-out nodes, after
+    the functions were made centred and orthonormal on the seen nodes.
+
+    Parameters
+    ----------
+    held, weights
+        ``[h, k]`` values at held-out nodes and their share ``[h]`` of the held-out edges.
+    attached
+        ``[h, k]`` mean value over each held-out node's seen neighbours.
+    seen, pi
+        ``[n, k]`` values at seen nodes and their measure.
+    """
+    w = (weights / weights.sum())[:, None]
+    attraction = (w * held * attached).sum()
+    mean_seen = (pi[:, None] * seen).sum(dim=0)
+    mean_held = (w * held).sum(dim=0)
+    gram_seen = (pi[:, None] * seen).T @ seen
+    gram_held = (w * held).T @ held
+    return 2 * attraction - 2 * (mean_seen * mean_held).sum() - (gram_seen * gram_held).sum()

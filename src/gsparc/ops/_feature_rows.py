@@ -1,0 +1,181 @@
+"""Feature rows of unit length, dense or sparse, that answer with cosines: half of the combined ranking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from gsparc.exceptions import DamagedModelError, FeatureError, InputError
+from gsparc.ops._knn import blocks, unit_rows
+
+__all__ = ["DenseRows", "SparseRows", "feature_rows", "feature_rows_from_arrays"]
+
+_PAIR_ROWS = 1 << 17  # rows gathered at once for pair scores
+_FULL = 0.08  # share of entries from which dense products win
+_DENSE_ENTRIES = 1 << 22  # entries made dense at once
+
+
+class DenseRows:
+    """Unit rows as one tensor on the device."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.rows.shape[0]), int(self.rows.shape[1])
+
+    def prepare(self, features: Any) -> Any:
+        """Query features in the form of the rows."""
+        dense = features.toarray() if sp.issparse(features) else features
+        rows = torch.as_tensor(dense).to(device=self.rows.device, dtype=torch.float32)
+        return unit_rows(_checked(rows, self.shape[1]))
+
+    def cosines(self, queries: Any) -> torch.Tensor:
+        """Cosine of each query with every row: (m, n)."""
+        return queries @ self.rows.T
+
+    def pair_cosines(self, queries: Any, ids: torch.Tensor) -> torch.Tensor:
+        """Cosine of query ``i`` with the rows ``ids[i]``: (m, p)."""
+        out = torch.empty(ids.shape, device=self.rows.device)
+        for part in blocks(len(ids), max(1, _PAIR_ROWS // max(ids.shape[1], 1))):
+            near = self.rows[ids[part]]  # (m, p, d)
+            out[part] = torch.bmm(near, queries[part].unsqueeze(2)).squeeze(2)
+        return out
+
+    def append_prepared(self, rows: Any) -> None:
+        self.rows = torch.cat([self.rows, rows])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"features": self.rows.cpu().numpy()}
+
+
+class SparseRows:
+    """Unit rows as CSR; only chunks of scores are ever dense."""
+
+    def __init__(self, rows: Any, device: torch.device) -> None:
+        self.rows: Any = rows  # scipy CSR
+        self.device = device
+        self._by_column: Any = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.rows.shape[0]), int(self.rows.shape[1])
+
+    def prepare(self, features: Any) -> Any:
+        """Query features in the form of the rows."""
+        return _unit_csr(_checked(sp.csr_array(features, dtype=np.float32), self.shape[1]))
+
+    def cosines(self, queries: Any) -> torch.Tensor:
+        """Cosine of each query with every row: (m, n)."""
+        if self.device.type == "cuda":
+            if self._by_column is None:
+                self._by_column = _torch_sparse(self.rows, self.device)
+            dense = torch.from_numpy(queries.toarray()).to(self.device)
+            return torch.sparse.mm(self._by_column, dense.T).T
+        if queries.shape[0] >= 16 and self.rows.nnz > _FULL * self.rows.shape[0] * self.rows.shape[1]:
+            return self._dense_cosines(queries)
+        if self._by_column is None:  # transposed once: a product then reads only the queries' own columns
+            self._by_column = sp.csr_array(self.rows.T)
+        return torch.from_numpy((queries @ self._by_column).toarray())
+
+    def _dense_cosines(self, queries: Any) -> torch.Tensor:
+        """The same by dense products over blocks of rows: many times faster for well-filled matrices."""
+        n, width = self.shape
+        left = torch.from_numpy(queries.toarray())
+        out = torch.empty(queries.shape[0], n)
+        for part in blocks(n, max(1, _DENSE_ENTRIES // max(width, 1))):
+            out[:, part] = left @ torch.from_numpy(self.rows[part].toarray()).T
+        return out
+
+    def pair_cosines(self, queries: Any, ids: torch.Tensor) -> torch.Tensor:
+        """Cosine of query ``i`` with the rows ``ids[i]``: (m, p)."""
+        where = ids.cpu().numpy()
+        out = np.empty(where.shape, dtype=np.float32)
+        for part in blocks(len(where), max(1, _PAIR_ROWS // max(where.shape[1], 1))):
+            width = where.shape[1]
+            own = queries[np.repeat(np.arange(part.start, part.stop), width)]
+            products = self.rows[where[part].ravel()].multiply(own)
+            out[part] = np.asarray(products.sum(axis=1)).reshape(-1, width)
+        return torch.from_numpy(out).to(self.device)
+
+    def append_prepared(self, rows: Any) -> None:
+        self.rows = sp.csr_array(sp.vstack([self.rows, rows], format="csr"))
+        self._by_column = None
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "features_data": self.rows.data,
+            "features_indices": self.rows.indices.astype(np.int64),
+            "features_indptr": self.rows.indptr.astype(np.int64),
+            "features_shape": np.array(self.rows.shape, dtype=np.int64),
+        }
+
+
+def feature_rows(features: Any, device: torch.device) -> DenseRows | SparseRows:
+    """Keep sparse features sparse and dense ones dense."""
+    if sp.issparse(features):
+        csr = sp.csr_array(features, dtype=np.float32)
+        return SparseRows(_unit_csr(_checked(csr, None)), device)
+    rows = torch.as_tensor(features).to(device=device, dtype=torch.float32)
+    return DenseRows(unit_rows(_checked(rows, None)))
+
+
+def feature_rows_from_arrays(
+    arrays: dict[str, NDArray[Any]], num_rows: int, device: torch.device
+) -> DenseRows | SparseRows:
+    """What ``arrays()`` gave, checked."""
+    try:
+        if "features" in arrays:
+            dense = arrays["features"]
+            if dense.ndim != 2 or dense.dtype != np.float32 or len(dense) != num_rows:
+                raise ValueError(f"{dense.dtype} of shape {dense.shape}, expected {num_rows} float32 rows")
+            return DenseRows(torch.from_numpy(np.array(dense)).to(device))
+        rows, width = (int(size) for size in arrays["features_shape"])
+        if rows != num_rows:
+            raise ValueError(f"{rows} rows, expected {num_rows}")
+        parts = (arrays["features_data"], arrays["features_indices"], arrays["features_indptr"])
+        csr = sp.csr_array(tuple(np.array(part) for part in parts), shape=(rows, width))
+        csr.check_format(full_check=True)
+        return SparseRows(csr.astype(np.float32), device)
+    except (KeyError, ValueError, TypeError) as error:
+        raise DamagedModelError(
+            f"the features of the index are missing or damaged ({error}). Save the model again."
+        ) from error
+
+
+def _checked(rows: Any, width: int | None) -> Any:
+    """Two dimensions, the right width, finite."""
+    if rows.ndim != 2 or (width is not None and rows.shape[1] != width):
+        expected = "(rows, features)" if width is None else f"(rows, {width})"
+        raise InputError(
+            f"features of shape {tuple(rows.shape)} came, expected {expected}. Pass as many columns as "
+            "the index was built with; a single node is one row: x[None, :]."
+        )
+    finite = np.isfinite(rows.data).all() if sp.issparse(rows) else torch.isfinite(rows).all()
+    if not bool(finite):
+        raise FeatureError("features hold NaN or infinite values; fill or drop them first.")
+    return rows
+
+
+def _unit_csr(rows: Any) -> Any:
+    """Rows scaled to length one; an empty row stays empty. The caller's matrix is left as it is."""
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    squares = rows.data.astype(np.float64) ** 2
+    length = np.sqrt(sp.csr_array((squares, rows.indices, rows.indptr), shape=rows.shape).sum(axis=1))
+    factor = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+    data = (rows.data * np.repeat(factor, np.diff(rows.indptr))).astype(np.float32)
+    return sp.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def _torch_sparse(rows: Any, device: torch.device) -> torch.Tensor:
+    coo = rows.tocoo()
+    where = torch.from_numpy(np.vstack([coo.row, coo.col]).astype(np.int64))
+    size = (int(rows.shape[0]), int(rows.shape[1]))
+    return torch.sparse_coo_tensor(where, torch.from_numpy(coo.data), size).to(device).coalesce()

@@ -1,0 +1,273 @@
+"""Ranking by the spectral coordinates and the raw features together: better than either alone."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsparc._runtime import resolve_device
+from gsparc._typing import FloatArray, IntArray
+from gsparc.exceptions import DamagedModelError, InputError
+from gsparc.ops._feature_rows import DenseRows, SparseRows, feature_rows, feature_rows_from_arrays
+from gsparc.ops._index_state import State, read_state, write_state
+from gsparc.ops._knn import block_cells, blocks, smallest, unit_rows
+from gsparc.ops.neighbors import NeighborIndex, resolve_kind
+
+__all__ = ["CombinedIndex", "combined_scores_reference"]
+
+
+def combined_scores_reference(
+    spectral_q: FloatArray,
+    features_q: FloatArray,
+    spectral: FloatArray,
+    features: FloatArray,
+    *,
+    weight: float,
+) -> FloatArray:
+    """All scores by their definition, from dense arrays: what the index is tested by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> s, x = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0], [-3.0]])
+    >>> combined_scores_reference(s[:1], x[:1], s, x, weight=0.75).tolist()
+    [[1.0, -0.25]]
+    """
+
+    def unit(rows: FloatArray) -> FloatArray:
+        rows = np.asarray(rows, dtype=np.float64)
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
+
+    return weight * unit(spectral_q) @ unit(spectral).T + (1 - weight) * unit(features_q) @ unit(features).T
+
+
+class CombinedIndex:
+    """Seen nodes ranked by ``weight * cos(spectral) + (1 - weight) * cos(features)``.
+
+    Exact up to 50,000 nodes: every seen node is scored, in chunks. Beyond (``kind="ivf"``), the
+    ``max(20 k, 512)`` nodes with the nearest spectral coordinates are scored and ranked. That misses a node
+    which lies far in the spectral coordinates and near in the features: a small loss at the usual weights,
+    a large one as the weight goes to 0 (use ``kind="exact"`` there).
+
+    Made by :meth:`build`, :meth:`from_state` or :meth:`load`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spectral = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    >>> features = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    >>> index = CombinedIndex.build(spectral, features, weight=0.5)
+    >>> scores, ids = index.search(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]), k=2)
+    >>> ids.tolist(), scores.astype(float).round(2).tolist()
+    ([[1, 0]], [[0.9, 0.5]])
+    >>> index.weight = 1.0
+    >>> index.search(np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]), k=2)[1].tolist()
+    [[0, 1]]
+    """
+
+    def __init__(self, neighbors: NeighborIndex, features: DenseRows | SparseRows, weight: float) -> None:
+        self._neighbors, self._features = neighbors, features
+        self._rows: torch.Tensor | None = None
+        self.weight = weight
+
+    @classmethod
+    def build(
+        cls,
+        spectral: FloatArray | torch.Tensor,
+        features: Any,
+        weight: float,
+        *,
+        kind: str = "auto",
+        device: str | torch.device = "cpu",
+        seed: int = 0,
+    ) -> CombinedIndex:
+        """Index seen nodes.
+
+        Parameters
+        ----------
+        spectral : array of shape (n, k)
+        features : array or scipy sparse matrix of shape (n, d)
+            Sparse features stay sparse.
+        weight : float in [0, 1]
+            Of the spectral cosine; can be set later without a rebuild.
+        kind : {"auto", "exact", "ivf"}
+        device : {"cpu", "cuda", "auto"}
+        seed : int
+        """
+        place = resolve_device(device)
+        weight = _check_weight(weight)
+        rows = feature_rows(features, place)
+        _check_rows(spectral, rows.shape[0])
+        kind = resolve_kind(kind, rows.shape[0], place)
+        neighbors = NeighborIndex.build(spectral, metric="cosine", kind=kind, device=place, seed=seed)
+        return cls(neighbors, rows, weight)
+
+    @property
+    def weight(self) -> float:
+        """Share of the spectral cosine in the score."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: float) -> None:
+        self._weight = _check_weight(weight)
+
+    @property
+    def num_vectors(self) -> int:
+        return self._neighbors.num_vectors
+
+    @property
+    def kind(self) -> str:
+        return self._neighbors.kind
+
+    @property
+    def neighbors(self) -> NeighborIndex:
+        """The cosine index of the spectral coordinates alone."""
+        return self._neighbors
+
+    def __repr__(self) -> str:
+        return f"CombinedIndex(num_vectors={self.num_vectors}, weight={self.weight:g}, kind={self.kind!r})"
+
+    def search(
+        self, spectral_q: FloatArray | torch.Tensor, features_q: Any, k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The ``k`` best nodes of each query: ``(scores, ids)``, best first.
+
+        ``k`` beyond the number of nodes is cut to it.
+        """
+        _check_rows(spectral_q, features_q.shape[0])
+        if k < 1:
+            raise InputError(f"k={k} neighbours were asked for; pass k >= 1.")
+        k = min(int(k), self.num_vectors)
+        if self.weight == 1.0:
+            distances, ids = self._neighbors.search(spectral_q, k)
+            return 1.0 - distances, ids
+        if self.kind == "ivf":
+            return self._search_candidates(spectral_q, features_q, k)
+        scores = np.empty((features_q.shape[0], k), dtype=np.float32)
+        ids = np.empty(scores.shape, dtype=np.int64)
+        for part in blocks(len(scores), self._query_block()):
+            best, where = smallest(-self._scores(spectral_q[part], features_q[part]), k)
+            scores[part], ids[part] = -best.cpu().numpy(), where.cpu().numpy()
+        return scores, ids
+
+    def _search_candidates(
+        self, spectral_q: FloatArray | torch.Tensor, features_q: Any, k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        near, ids = self._neighbors.search(spectral_q, max(20 * k, 512))
+        where = torch.from_numpy(ids)
+        cosines = self._features.pair_cosines(self._features.prepare(features_q), where).cpu()
+        scores = self.weight * (1.0 - torch.from_numpy(near)) + (1.0 - self.weight) * cosines
+        best, best_ids = smallest(-scores, k, where)
+        return -best.numpy(), best_ids.numpy()
+
+    def score_pairs(
+        self, spectral_q: FloatArray | torch.Tensor, features_q: Any, ids: IntArray
+    ) -> NDArray[np.float32]:
+        """Score of query ``i`` with each of the nodes ``ids[i]``: (m, p), as ``ids``."""
+        _check_rows(spectral_q, features_q.shape[0])
+        ids = np.asarray(ids)
+        if ids.ndim != 2 or len(ids) != features_q.shape[0] or not np.issubdtype(ids.dtype, np.integer):
+            raise InputError(
+                f"ids of shape {ids.shape} and type {ids.dtype} came, expected integers, one row for each "
+                f"of the {features_q.shape[0]} queries."
+            )
+        if ids.size and not 0 <= ids.min() <= ids.max() < self.num_vectors:
+            raise InputError(
+                f"ids go from {ids.min()} to {ids.max()}, expected 0 to {self.num_vectors - 1}: "
+                "the seen nodes and those added later."
+            )
+        where = torch.from_numpy(ids.astype(np.int64))
+        rows = self._spectral_rows()
+        spectral = DenseRows(rows)
+        cosines = spectral.pair_cosines(spectral.prepare(spectral_q), where.to(rows.device)).cpu()
+        by_feature = self._features.pair_cosines(self._features.prepare(features_q), where).cpu()
+        return (self.weight * cosines + (1.0 - self.weight) * by_feature).numpy()
+
+    def score_all(self, spectral_q: FloatArray | torch.Tensor, features_q: Any) -> NDArray[np.float32]:
+        """Scores of one chunk of queries with every node, exactly: (m, n). The caller keeps m small."""
+        _check_rows(spectral_q, features_q.shape[0])
+        return self._scores(spectral_q, features_q).cpu().numpy()
+
+    def _scores(self, spectral_q: FloatArray | torch.Tensor, features_q: Any) -> torch.Tensor:
+        """(m, n) combined scores on the device of the index."""
+        if self.weight == 0.0:
+            return self._features.cosines(self._features.prepare(features_q))
+        rows = self._spectral_rows()
+        queries = unit_rows(torch.as_tensor(spectral_q).to(device=rows.device, dtype=torch.float32))
+        scores = self.weight * (queries @ rows.T)
+        if self.weight < 1.0:
+            cosines = self._features.cosines(self._features.prepare(features_q))
+            scores = scores.to(cosines.device).add_(cosines, alpha=1.0 - self.weight)
+        return scores
+
+    def _spectral_rows(self) -> torch.Tensor:
+        if self._neighbors.kind == "exact":
+            return self._neighbors.rows()
+        if self._rows is None:  # a copy out of the inverted lists, made only where all scores are asked for
+            self._rows = self._neighbors.rows()
+        return self._rows
+
+    def _query_block(self) -> int:
+        return max(1, block_cells(self._neighbors.device) // max(self.num_vectors, 1))
+
+    def add(self, spectral: FloatArray | torch.Tensor, features: Any) -> NDArray[np.int64]:
+        """Append nodes and return their ids."""
+        _check_rows(spectral, features.shape[0])
+        prepared = self._features.prepare(features)  # refuses bad features before anything has changed
+        ids = self._neighbors.add(spectral)
+        self._features.append_prepared(prepared)
+        self._rows = None
+        return ids
+
+    def state(self) -> State:
+        """Plain arrays and a JSON-able dictionary that :meth:`from_state` makes the index from."""
+        arrays, config = self._neighbors.state()
+        named = {f"neighbors_{name}": array for name, array in arrays.items()}
+        return {**named, **self._features.arrays()}, {"weight": self.weight, "neighbors": config}
+
+    @classmethod
+    def from_state(
+        cls, arrays: dict[str, NDArray[Any]], config: dict[str, Any], *, device: str | torch.device = "cpu"
+    ) -> CombinedIndex:
+        """The index that :meth:`state` described; DamagedModelError if the two do not fit together."""
+        prefix = "neighbors_"
+        own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        try:
+            weight, description = _check_weight(config["weight"]), config["neighbors"]
+        except (KeyError, TypeError, InputError) as error:
+            raise DamagedModelError(
+                f"the description of the combined index is damaged ({error}). Save the model again."
+            ) from error
+        neighbors = NeighborIndex.from_state(own, description, device=device)
+        features = feature_rows_from_arrays(arrays, neighbors.num_vectors, neighbors.device)
+        return cls(neighbors, features, weight)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``index.safetensors`` and ``index.json`` into ``folder``."""
+        write_state(folder, *self.state())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> CombinedIndex:
+        """Read what :meth:`save` wrote."""
+        return cls.from_state(*read_state(folder), device=device)
+
+
+def _check_weight(weight: float) -> float:
+    if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 <= weight <= 1:
+        raise InputError(
+            f"weight={weight!r}; pass a number from 0 (features alone) to 1 (spectral coordinates alone)."
+        )
+    return float(weight)
+
+
+def _check_rows(spectral: FloatArray | torch.Tensor, num_rows: int) -> None:
+    if spectral.shape[0] != num_rows:
+        raise InputError(
+            f"spectral coordinates of {spectral.shape[0]} nodes came with features of {num_rows}; "
+            "pass one row of each for every node."
+        )

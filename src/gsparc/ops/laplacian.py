@@ -1,0 +1,113 @@
+"""The operator whose eigenfunctions gsparc learns, as functions of a CSR adjacency.
+
+With self-loops, ``K = A + I`` (plus ``tau / n`` in every entry when the adjacency is
+regularised), degrees ``d = K 1`` and ``pi = d / sum(d)``, the random walk ``P = D^-1 K`` is
+self-adjoint under ``pi``. Its eigenvalues ``mu`` are those of ``D^-1/2 K D^-1/2``, so
+``1 - mu`` are the eigenvalues of the symmetric Laplacian, and its eigenfunctions ``f``
+are the eigenvectors divided by ``sqrt(d)``: orthonormal under ``pi``, the first one constant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["normalized_affinity", "operator_degrees", "walk", "walk_reference"]
+
+_CHUNK_ENTRIES = 8_000_000
+
+
+def operator_degrees(
+    indptr: NDArray[np.integer], weights: NDArray[np.floating] | None, *, tau: float = 0.0
+) -> NDArray[np.float64]:
+    """Row sums of ``A + I + tau/n``: ordinary degrees plus one, plus ``tau``.
+
+    Examples
+    --------
+    >>> operator_degrees(np.array([0, 1, 3, 4]), None).tolist()
+    [2.0, 3.0, 2.0]
+    """
+    if weights is None:
+        degrees = np.diff(indptr).astype(np.float64)
+    else:
+        sums = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])
+        degrees = sums[indptr[1:]] - sums[indptr[:-1]]
+    return degrees + 1.0 + tau
+
+
+def normalized_affinity(adjacency: sp.csr_array, *, tau: float = 0.0) -> sp.csr_array:
+    """``D^-1/2 (A + I) D^-1/2`` as a sparse matrix; the reference for small graphs.
+
+    ``tau`` only enters the degrees here: the dense rank-one part is left to the caller.
+    """
+    n = adjacency.shape[0]
+    affinity = sp.csr_array(adjacency, dtype=np.float64) + sp.eye_array(n, format="csr")
+    scale = 1.0 / np.sqrt(np.asarray(affinity.sum(axis=1)).ravel() + tau)
+    return sp.csr_array(affinity.multiply(scale[:, None]).multiply(scale[None, :]))
+
+
+def walk_reference(adjacency: sp.csr_array, values: NDArray[np.floating], *, tau: float = 0.0):
+    """``P values`` by one dense expression; :func:`walk` must agree with it."""
+    dense = adjacency.toarray().astype(np.float64)
+    n = len(dense)
+    affinity = dense + np.eye(n) + tau / n
+    return (affinity @ values) / affinity.sum(axis=1, keepdims=True)
+
+
+def walk(
+    indptr: NDArray[np.integer],
+    indices: NDArray[np.integer],
+    weights: NDArray[np.floating] | None,
+    values: Tensor,
+    *,
+    tau: float = 0.0,
+) -> Tensor:
+    """One random-walk average ``P values`` of a function on the nodes, streamed over the edges.
+
+    Parameters
+    ----------
+    indptr, indices, weights
+        CSR adjacency without self-loops; ``weights=None`` means ones.
+    values
+        ``[n, k]`` function values, on any device.
+    tau
+        Weight of the uniform jump that the regularised adjacency adds.
+    """
+    n = values.shape[0]
+    degrees = torch.from_numpy(operator_degrees(indptr, weights, tau=tau)).to(values)
+    out = values + (tau * values.mean(dim=0) if tau else 0.0)
+    start = 0
+    while start < n:
+        # as many rows as hold about _CHUNK_ENTRIES entries, at least one
+        limit = indptr[start] + _CHUNK_ENTRIES
+        stop = max(start + 1, int(np.searchsorted(indptr, limit, side="right")) - 1)
+        first, last = int(indptr[start]), int(indptr[stop])
+        if last > first:
+            out[start:stop] += _rows_times(indptr, indices, weights, values, start, stop)
+        start = stop
+    return out / degrees[:, None]
+
+
+def _rows_times(indptr, indices, weights, values: Tensor, start: int, stop: int) -> Tensor:
+    first, last = int(indptr[start]), int(indptr[stop])
+    pointers = indptr[start : stop + 1] - first
+    columns = indices[first:last]
+    shape = (stop - start, values.shape[0])
+    if values.device.type == "cpu":
+        data = np.ones(last - first, np.float32) if weights is None else weights[first:last]
+        block = sp.csr_array((data.astype(values.numpy().dtype, copy=False), columns, pointers), shape=shape)
+        return torch.from_numpy(block @ values.numpy())
+    device = values.device
+    data = torch.ones(last - first, device=device, dtype=values.dtype)
+    if weights is not None:
+        data = torch.from_numpy(np.ascontiguousarray(weights[first:last])).to(values)
+    block = torch.sparse_csr_tensor(
+        torch.from_numpy(np.ascontiguousarray(pointers)).to(device),
+        torch.from_numpy(columns.astype(np.int64)).to(device),
+        data,
+        size=shape,
+    )
+    return block @ values

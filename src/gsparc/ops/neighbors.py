@@ -1,0 +1,321 @@
+"""One index of nearest neighbours behind one interface: exact or approximate, CPU or CUDA.
+
+Distances are Euclidean, diffusion (Euclidean after scaling component ``l`` by ``mu_l ** t``) or cosine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsparc._optional import import_optional
+from gsparc._runtime import resolve_device
+from gsparc._typing import FloatArray
+from gsparc._validation import check_name
+from gsparc.exceptions import DamagedModelError, FeatureError, InputError
+from gsparc.ops._index_state import (
+    KINDS,
+    METRICS,
+    State,
+    checked_array,
+    checked_config,
+    checked_ivf,
+    read_state,
+    write_state,
+)
+from gsparc.ops._knn import exact_neighbors, ivf_build, ivf_rows, ivf_search, unit_rows
+
+__all__ = ["EXACT_UP_TO", "NeighborIndex", "neighbors_reference", "resolve_kind"]
+
+logger = logging.getLogger(__name__)
+
+EXACT_UP_TO = 50_000
+"""``kind="auto"`` is exact up to this many vectors."""
+
+
+def neighbors_reference(
+    queries: FloatArray,
+    vectors: FloatArray,
+    k: int,
+    metric: str = "euclidean",
+    scale: FloatArray | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Nearest vectors by their definition, one query at a time: slow, short, and what the index is tested by.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> d, ids = neighbors_reference(np.array([[0.0]]), np.array([[3.0], [1.0], [-1.0]]), k=2)
+    >>> d.tolist(), ids.tolist()
+    ([[1.0, 1.0]], [[1, 2]])
+    """
+    q, v = np.asarray(queries, dtype=np.float64), np.asarray(vectors, dtype=np.float64)
+    if scale is not None:
+        q, v = q * scale, v * scale
+    all_distances = []
+    for row in q:
+        if metric == "cosine":
+            lengths = np.linalg.norm(v, axis=1) * np.linalg.norm(row)
+            all_distances.append(1.0 - np.divide(v @ row, lengths, out=np.zeros(len(v)), where=lengths > 0))
+        else:
+            all_distances.append(np.linalg.norm(v - row, axis=1))
+    distances = np.array(all_distances).reshape(len(q), len(v))
+    ids = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(distances, ids, axis=1).astype(np.float32), ids.astype(np.int64)
+
+
+def resolve_kind(kind: str, num_vectors: int, device: torch.device) -> str:
+    """Turn ``"auto"`` into ``"exact"`` or ``"ivf"``.
+
+    Exact up to :data:`EXACT_UP_TO` vectors and wherever faiss is not installed, inverted lists beyond.
+    """
+    if check_name("index kind", kind, ("auto", *KINDS)) != "auto":
+        return kind
+    if num_vectors <= EXACT_UP_TO:
+        return "exact"
+    if importlib.util.find_spec("faiss") is None:
+        logger.info("faiss is not installed: %d vectors are searched exactly on %s", num_vectors, device)
+        return "exact"
+    return "ivf"
+
+
+class NeighborIndex:
+    """Nearest neighbours among a set of vectors; made by :meth:`build` or :meth:`load`.
+
+    Attributes
+    ----------
+    metric : {"euclidean", "cosine", "diffusion"}
+    kind : {"exact", "ivf"}
+    num_vectors, dim : int
+    num_probes_ : int or None
+        Cells looked into for each query (``kind="ivf"``).
+    recall_ : float
+        Recall@10 of the vectors themselves at build time; 1.0 when exact. What is measured later on new
+        queries, or after many ``add``, may be lower.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> index = NeighborIndex.build(np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0]]))
+    >>> distances, ids = index.search(np.array([[0.0, 1.0]]), k=2)
+    >>> ids.tolist(), distances.astype(float).round(3).tolist()
+    ([[0, 1]], [[1.0, 1.414]])
+    >>> index.add(np.array([[0.0, 1.5]])).tolist()
+    [3]
+    >>> index.search(np.array([[0.0, 1.0]]), k=1)[1].tolist()
+    [[3]]
+    """
+
+    def __init__(
+        self,
+        *,
+        metric: str,
+        kind: str,
+        device: torch.device,
+        scale: NDArray[np.float32] | None,
+        rows: torch.Tensor | None = None,
+        ivf: Any = None,
+        num_probes: int | None = None,
+        recall: float = 1.0,
+    ) -> None:
+        self.metric, self.kind, self.device = metric, kind, device
+        self.num_probes_, self.recall_ = num_probes, recall
+        self._scale, self._rows, self._ivf = scale, rows, ivf
+
+    @classmethod
+    def build(
+        cls,
+        vectors: FloatArray | torch.Tensor,
+        *,
+        metric: str = "euclidean",
+        scale: FloatArray | None = None,
+        kind: str = "auto",
+        device: str | torch.device = "cpu",
+        num_cells: int | None = None,
+        num_probes: int | None = None,
+        seed: int = 0,
+    ) -> NeighborIndex:
+        """Index the rows of ``vectors``; the row number is the id.
+
+        Parameters
+        ----------
+        vectors : array or tensor of shape (n, dim)
+        metric : {"euclidean", "cosine", "diffusion"}
+            ``"cosine"`` is ``1 - cos``; a zero vector has cosine 0 with everything.
+        scale : array of shape (dim,), only for ``metric="diffusion"``
+            ``mu_l ** t`` of each component.
+        kind : {"auto", "exact", "ivf"}
+            ``"auto"``: exact up to 50,000 vectors, inverted lists (faiss, on the CPU) beyond; exact as well
+            where faiss is not installed.
+        device : {"cpu", "cuda", "auto"}
+            Where an exact search runs.
+        num_cells, num_probes : int, optional
+            Of the inverted lists; chosen for recall@10 >= .98 on the vectors themselves when left out.
+        seed : int
+            Two builds with the same seed give the same index.
+        """
+        check_name("metric", metric, METRICS)
+        place = resolve_device(device)
+        factor = _check_scale(metric, scale)
+        rows = _prepare(vectors, metric, factor, place, dim=None)
+        if not len(rows):
+            raise InputError("an index needs at least one vector, got 0 rows.")
+        if num_probes is not None and num_probes < 1:
+            raise InputError(f"num_probes={num_probes}; pass a number of cells >= 1, or None.")
+        kind = resolve_kind(kind, len(rows), place)
+        if kind == "exact":
+            return cls(metric=metric, kind=kind, device=place, scale=factor, rows=rows)
+        ivf, probes, recall = ivf_build(
+            rows.cpu().numpy(),
+            inner=metric == "cosine",
+            num_cells=num_cells,
+            num_probes=num_probes,
+            seed=seed,
+        )
+        logger.info("%d vectors in %d cells, %d probed: recall@10 %.3f", len(rows), ivf.nlist, probes, recall)
+        return cls(
+            metric=metric, kind=kind, device=place, scale=factor, ivf=ivf, num_probes=probes, recall=recall
+        )
+
+    @property
+    def num_vectors(self) -> int:
+        return int(self._ivf.ntotal) if self._rows is None else len(self._rows)
+
+    @property
+    def dim(self) -> int:
+        return int(self._ivf.d) if self._rows is None else int(self._rows.shape[1])
+
+    def __repr__(self) -> str:
+        return (
+            f"NeighborIndex(num_vectors={self.num_vectors}, dim={self.dim}, metric={self.metric!r}, "
+            f"kind={self.kind!r})"
+        )
+
+    def search(
+        self, queries: FloatArray | torch.Tensor, k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The ``k`` nearest vectors of each query, nearest first.
+
+        Returns ``(distances, ids)``, both of shape (m, k); ``k`` beyond the number of vectors is cut to it.
+        The exact index gives equal distances in the order of their ids.
+        """
+        if k < 1:
+            raise InputError(f"k={k} neighbours were asked for; pass k >= 1.")
+        k = min(int(k), self.num_vectors)
+        inner = self.metric == "cosine"
+        if self._rows is None:
+            prepared = _prepare(queries, self.metric, self._scale, torch.device("cpu"), dim=self.dim)
+            return ivf_search(self._ivf, prepared.numpy(), k, self.num_probes_ or 1, inner=inner)
+        prepared = _prepare(queries, self.metric, self._scale, self.device, dim=self.dim)
+        distances, ids = exact_neighbors(prepared, self._rows, k, inner=inner)
+        return distances.cpu().numpy(), ids.cpu().numpy()
+
+    def add(self, vectors: FloatArray | torch.Tensor) -> NDArray[np.int64]:
+        """Append rows and return their ids. The kind, the cells and the probes stay as they were built."""
+        before = self.num_vectors
+        place = torch.device("cpu") if self._rows is None else self.device
+        rows = _prepare(vectors, self.metric, self._scale, place, dim=self.dim)
+        if self._rows is None:
+            self._ivf.add(rows.numpy())
+        else:
+            self._rows = torch.cat([self._rows, rows])
+        return np.arange(before, before + len(rows), dtype=np.int64)
+
+    def rows(self) -> torch.Tensor:
+        """The rows as they are compared: scaled (diffusion) or of unit length (cosine)."""
+        return torch.from_numpy(ivf_rows(self._ivf)) if self._rows is None else self._rows
+
+    def state(self) -> State:
+        """Plain arrays and a JSON-able dictionary that :meth:`from_state` makes the index from."""
+        arrays: dict[str, NDArray[Any]] = {}
+        if self._scale is not None:
+            arrays["scale"] = self._scale
+        if self._rows is None:
+            faiss = import_optional("faiss", extra="all", purpose="Saving an approximate neighbour index")
+            arrays["ivf"] = faiss.serialize_index(self._ivf)
+        else:
+            arrays["rows"] = self._rows.cpu().numpy()
+        config = {
+            "metric": self.metric,
+            "kind": self.kind,
+            "num_vectors": self.num_vectors,
+            "dim": self.dim,
+            "num_probes": self.num_probes_,
+            "recall": self.recall_,
+        }
+        return arrays, config
+
+    @classmethod
+    def from_state(
+        cls, arrays: dict[str, NDArray[Any]], config: dict[str, Any], *, device: str | torch.device = "cpu"
+    ) -> NeighborIndex:
+        """The index that :meth:`state` described; DamagedModelError if the two do not fit together."""
+        place = resolve_device(device)
+        metric, kind, shape = checked_config(config)
+        parts: dict[str, Any] = {"metric": metric, "kind": kind, "device": place}
+        parts["scale"] = checked_array(arrays, "scale", (shape[1],)) if metric == "diffusion" else None
+        if kind == "exact":
+            parts["rows"] = torch.from_numpy(checked_array(arrays, "rows", shape)).to(place)
+            return cls(**parts)
+        ivf = checked_ivf(arrays, shape, inner=metric == "cosine")
+        probes, recall = config.get("num_probes"), config.get("recall")
+        if not isinstance(probes, int) or probes < 1 or not isinstance(recall, int | float):
+            raise DamagedModelError(
+                f"the neighbour index has num_probes={probes!r} and recall={recall!r}; expected numbers. "
+                "Save the model again."
+            )
+        return cls(**parts, ivf=ivf, num_probes=probes, recall=float(recall))
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write ``index.safetensors`` and ``index.json`` into ``folder``."""
+        write_state(folder, *self.state())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> NeighborIndex:
+        """Read what :meth:`save` wrote."""
+        return cls.from_state(*read_state(folder), device=device)
+
+
+def _check_scale(metric: str, scale: FloatArray | None) -> NDArray[np.float32] | None:
+    if (metric == "diffusion") != (scale is not None):
+        got = "no scale" if scale is None else "a scale"
+        raise InputError(
+            f"metric={metric!r} came with {got}. Pass scale=mu**t (one number a component) together with "
+            "metric='diffusion', and with no other."
+        )
+    return None if scale is None else np.asarray(scale, dtype=np.float32)
+
+
+def _prepare(
+    vectors: FloatArray | torch.Tensor,
+    metric: str,
+    scale: NDArray[np.float32] | None,
+    device: torch.device,
+    *,
+    dim: int | None,
+) -> torch.Tensor:
+    """Vectors as the rows that are compared: float32 on ``device``, finite, scaled or of unit length."""
+    rows = torch.as_tensor(vectors).detach().to(device=device, dtype=torch.float32)
+    if rows.ndim != 2 or (dim is not None and rows.shape[1] != dim):
+        expected = "(rows, dim)" if dim is None else f"(rows, {dim})"
+        raise InputError(
+            f"vectors of shape {tuple(rows.shape)} came, expected {expected}. "
+            "A single vector is passed as one row: v[None, :]."
+        )
+    if not bool(torch.isfinite(rows).all()):
+        raise FeatureError("vectors hold NaN or infinite values; an index needs finite numbers.")
+    if scale is not None:
+        if scale.shape != (rows.shape[1],):
+            raise InputError(
+                f"scale has shape {scale.shape}, expected ({rows.shape[1]},): one per component."
+            )
+        rows = rows * torch.from_numpy(scale).to(device)
+    if metric == "cosine":
+        rows = unit_rows(rows)
+    return rows.contiguous()

@@ -1,0 +1,72 @@
+"""Rayleigh-Ritz: the best eigenfunctions inside the span of given functions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsparc.ops.laplacian import walk
+
+__all__ = ["RitzPairs", "rayleigh_ritz", "solve_ritz"]
+
+
+class RitzPairs(NamedTuple):
+    """Ritz values ``mu [r]`` (largest first) and the layer that makes the eigenfunctions.
+
+    ``(values - offset [m]) @ rotation [m, r]`` is centred and orthonormal under ``pi``.
+    """
+
+    mu: Tensor
+    rotation: Tensor
+    offset: Tensor
+
+
+def solve_ritz(gram: Tensor, energy: Tensor, offset: Tensor, *, rank_tolerance: float = 1e-9) -> RitzPairs:
+    """Solve ``energy v = mu gram v`` on the numerical range of ``gram``.
+
+    Directions in which the functions do not vary (constant features, more components than
+    nodes) are dropped, so fewer pairs than columns may come back.
+    """
+    scale, basis = torch.linalg.eigh(gram)
+    keep = scale > rank_tolerance * scale.max().clamp_min(torch.finfo(scale.dtype).tiny)
+    whitener = basis[:, keep] / scale[keep].sqrt()
+    mu, vectors = torch.linalg.eigh(whitener.T @ energy @ whitener)
+    order = torch.argsort(mu, descending=True)
+    rotation = whitener @ vectors[:, order]
+    # a sign that does not depend on the solver: the largest entry of each column is positive
+    if rotation.numel():
+        top = rotation.abs().argmax(dim=0)
+        signs = torch.sign(rotation.gather(0, top[None, :]))
+        rotation = rotation * torch.where(signs == 0, torch.ones_like(signs), signs)
+    return RitzPairs(mu[order], rotation, offset)
+
+
+def rayleigh_ritz(
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    weights: np.ndarray | None,
+    pi: Tensor,
+    values: Tensor,
+    *,
+    tau: float = 0.0,
+    walk_length: int = 1,
+) -> RitzPairs:
+    """Rayleigh-Ritz for ``values [n, m]`` in one streaming pass over the edges.
+
+    ``gram = sum_i pi_i f_i f_i^T`` and ``energy = sum_ij pi_i P_ij f_i f_j^T`` for centred
+    ``f``; with ``walk_length > 1`` the operator is the average of ``P, P^2, ..., P^walk_length``.
+    """
+    offset = (pi[:, None] * values).sum(dim=0)
+    centred = values - offset
+    moved, average = centred, torch.zeros_like(centred)
+    for _ in range(walk_length):
+        moved = walk(indptr, indices, weights, moved, tau=tau)
+        average += moved / walk_length
+    weighted = (pi[:, None] * centred).T
+    gram = (weighted @ centred).double()
+    energy = (weighted @ average).double()
+    gram, energy = (gram + gram.T) / 2, (energy + energy.T) / 2
+    return solve_ritz(gram, energy, offset.double(), rank_tolerance=1e-7)

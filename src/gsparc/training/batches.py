@@ -1,0 +1,200 @@
+"""What a training step reads: feature rows and sampled edges, on the training device."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from gsparc._typing import Features
+from gsparc.graph import Graph
+from gsparc.nn.spectral_map import SparseRows
+from gsparc.ops.laplacian import operator_degrees
+
+__all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor"]
+
+
+def as_tensor(array: np.ndarray) -> Tensor:
+    """A tensor that shares memory with ``array``, read-only arrays included (never write to it)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch cannot mark a tensor read-only
+        return torch.from_numpy(array)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How raw feature rows become network input, fitted on seen nodes only.
+
+    ``rows``: every row is divided by its norm and multiplied by ``sqrt(width)`` (counts,
+    sparse text). Otherwise columns are shifted by ``shift`` and multiplied by ``factor``.
+    """
+
+    rows: bool
+    shift: np.ndarray | None
+    factor: np.ndarray | None
+
+    @classmethod
+    def fit(cls, X: Features) -> Scaling:
+        """Row norms for sparse or non-negative count-like features, column statistics otherwise."""
+        if sp.issparse(X):
+            return cls(True, None, None)
+        sample = X[: min(len(X), 4096)]
+        if sample.size and (sample >= 0).all() and (sample == 0).mean() > 0.5:
+            return cls(True, None, None)
+        mean = np.zeros(X.shape[1])
+        square = np.zeros(X.shape[1])
+        for start in range(0, len(X), 65536):  # two passes in blocks: exact, and no copy of X
+            mean += X[start : start + 65536].sum(axis=0, dtype=np.float64)
+        mean /= max(len(X), 1)
+        for start in range(0, len(X), 65536):
+            block = X[start : start + 65536] - mean
+            square += (block * block).sum(axis=0)
+        deviation = np.sqrt(square / max(len(X), 1))
+        # a column that does not vary (up to rounding) carries nothing and must not be blown up
+        constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-30)
+        factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
+        return cls(False, mean.astype(np.float32), factor.astype(np.float32))
+
+
+class FeatureSource:
+    """Rows of a dense or sparse feature matrix, scaled, on a device; the matrix is never densified."""
+
+    def __init__(self, X: Features, scaling: Scaling, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self.num_rows, self.num_columns = int(X.shape[0]), int(X.shape[1])
+        self.scaling = scaling
+        self._dense: Tensor | None = None
+        if sp.issparse(X):
+            matrix: Any = X
+            self._pointers = as_tensor(matrix.indptr.astype(np.int64)).to(self.device)
+            self._columns = as_tensor(matrix.indices).to(self.device)
+            self._values = as_tensor(matrix.data.astype(np.float32, copy=False)).to(self.device)
+            # a tenth full or more: dense products of one batch are faster than gathers
+            self._scatter = matrix.nnz > 0.1 * self.num_rows * self.num_columns or self.device.type == "cuda"
+        else:
+            dense = as_tensor(np.asarray(X, dtype=np.float32))
+            self._dense = dense.to(self.device) if self._fits(dense) else dense
+        self._shift = None if scaling.shift is None else as_tensor(scaling.shift).to(self.device)
+        self._factor = None if scaling.factor is None else as_tensor(scaling.factor).to(self.device)
+
+    def _fits(self, dense: Tensor) -> bool:
+        if self.device.type != "cuda":
+            return True
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return dense.numel() * 4 < 0.6 * free
+
+    def rows(self, index: Tensor) -> Tensor | SparseRows:
+        """Scaled rows ``index [B]`` as network input."""
+        if self._dense is None:
+            return self._sparse_rows(index)
+        x = self._dense[index.to(self._dense.device)].to(self.device, non_blocking=True)
+        if self.scaling.rows:
+            return x * (self.num_columns**0.5 / x.norm(dim=1, keepdim=True).clamp_min(1e-12))
+        return (x - self._shift) * self._factor
+
+    def _sparse_rows(self, index: Tensor) -> SparseRows | Tensor:
+        starts = self._pointers[index]
+        lengths = self._pointers[index + 1] - starts
+        pointers = torch.zeros(len(index) + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(lengths, 0, out=pointers[1:])
+        total = int(pointers[-1])
+        shift = torch.repeat_interleave(starts - pointers[:-1], lengths, output_size=total)
+        position = shift + torch.arange(total, device=self.device)
+        values = self._values[position]
+        row = torch.repeat_interleave(
+            torch.arange(len(index), device=self.device), lengths, output_size=total
+        )
+        norm = torch.zeros(len(index), device=self.device).index_add_(0, row, values * values).sqrt_()
+        values = values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]
+        columns = self._columns[position].long()
+        if not self._scatter:
+            return SparseRows(pointers, columns, values)
+        out = torch.zeros(len(index) * self.num_columns, device=self.device)
+        return out.index_put_((row * self.num_columns + columns,), values).view(len(index), -1)
+
+
+class EdgeSampler:
+    """Node pairs drawn with probability proportional to their weight in the operator.
+
+    The operator is ``A + I + tau/n``; with ``walk_length = k`` a pair is the two ends of a
+    stationary walk of 1 to ``k`` steps (the average of ``P, ..., P^k``). A draw costs
+    ``O(log n)``, whatever the number of edges.
+    """
+
+    def __init__(
+        self, graph: Graph, device: torch.device | str = "cpu", *, tau: float = 0.0, walk_length: int = 1
+    ) -> None:
+        self.device = torch.device(device)
+        self.num_nodes, self.tau, self.walk_length = graph.num_nodes, float(tau), walk_length
+        self._pointers = as_tensor(graph.indptr).to(self.device)
+        self._indices = as_tensor(graph.indices).to(self.device)
+        self._entries = int(graph.indptr[-1])
+        self._sums: Tensor | None = None
+        if graph.weights is not None:  # running sums with a leading zero, for inverse sampling
+            sums = np.concatenate([[0.0], np.cumsum(graph.weights, dtype=np.float64)])
+            self._sums = as_tensor(sums).to(self.device)
+        self._volume = float(self._sums[-1]) if self._sums is not None else float(self._entries)
+        degrees = operator_degrees(graph.indptr, graph.weights, tau=tau)
+        self.pi = as_tensor(degrees / degrees.sum()).to(self.device, torch.float32)
+
+    def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """``count`` pairs as two index tensors."""
+        n = self.num_nodes
+        total = self._volume + n * (1.0 + self.tau)
+        u = torch.rand(count, generator=generator, device=self.device, dtype=torch.float64) * total
+        spare = torch.randint(n, (2, count), generator=generator, device=self.device)
+        entry, source = self._edge_at(u)
+        on_edge = u < self._volume
+        target = self._indices[entry].long() if self._entries else spare[0]
+        source = torch.where(on_edge, source, spare[0])
+        target = torch.where(on_edge, target, spare[0])  # a self-loop
+        if self.tau:
+            target = torch.where(u >= self._volume + n, spare[1], target)  # a uniform jump
+        if self.walk_length > 1:
+            target = self._walk_on(target, generator)
+        return source, target
+
+    def _edge_at(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """CSR entry and row at position ``u`` of the running weight sums."""
+        if not self._entries:
+            zero = torch.zeros_like(u, dtype=torch.int64)
+            return zero, zero
+        if self._sums is None:
+            entry = u.long().clamp_(max=self._entries - 1)
+        else:
+            entry = (torch.searchsorted(self._sums, u, right=True) - 1).clamp_(0, self._entries - 1)
+        return entry, torch.searchsorted(self._pointers, entry, right=True) - 1
+
+    def _walk_on(self, node: Tensor, generator: torch.Generator) -> Tensor:
+        """Go on for 0 to ``walk_length - 1`` further steps."""
+        steps = torch.randint(self.walk_length, node.shape, generator=generator, device=self.device)
+        for step in range(self.walk_length - 1):
+            node = torch.where(steps > step, self._one_step(node, generator), node)
+        return node
+
+    def _one_step(self, node: Tensor, generator: torch.Generator) -> Tensor:
+        first, last = self._pointers[node], self._pointers[node + 1]
+        if self._sums is None:
+            low, weight = first.double(), (last - first).double()
+        else:
+            low = self._sums[first]
+            weight = self._sums[last] - low
+        u = torch.rand(node.shape, generator=generator, device=self.device, dtype=torch.float64)
+        u = u * (weight + 1.0 + self.tau)
+        if self._sums is None:
+            entry = (low + u).long()
+        else:
+            entry = torch.searchsorted(self._sums, low + u, right=True) - 1
+        # rounding at the end of a row must not reach into the next one
+        entry = torch.minimum(torch.maximum(entry, first), last - 1).clamp_min_(0)
+        moved = self._indices[entry].long() if self._entries else node
+        out = torch.where(u < weight, moved, node)
+        if self.tau:
+            jump = torch.randint(self.num_nodes, node.shape, generator=generator, device=self.device)
+            out = torch.where(u >= weight + 1.0, jump, out)
+        return out

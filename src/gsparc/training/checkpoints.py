@@ -1,0 +1,68 @@
+"""Training state on disk: tensors in safetensors, the rest in JSON, replaced atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gsparc.exceptions import CheckpointError, OutputError
+
+__all__ = ["load_checkpoint", "save_checkpoint"]
+
+_NAME = "checkpoint.safetensors"
+
+
+def save_checkpoint(folder: str | Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+    """Write one checkpoint; a kill at any moment leaves the previous one whole.
+
+    ``record`` travels in the header of the same file, so tensors and record cannot disagree.
+    """
+    from safetensors.torch import save
+
+    path = Path(folder)
+    data = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(save(data, metadata={"record": json.dumps(record)}))
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path / _NAME)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot write a checkpoint to {str(path)!r} ({error.strerror or error}). "
+            "Pass a folder that can be written to, or checkpoint=None."
+        ) from error
+
+
+def load_checkpoint(folder: str | Path, fingerprint: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The checkpoint in ``folder``, ``None`` if there is none, an error if it is another fit's."""
+    from safetensors import SafetensorError, safe_open
+
+    path = Path(folder) / _NAME
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as stream:
+            record = json.loads((stream.metadata() or {})["record"])
+            tensors: dict[str, Tensor] = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, ValueError, OSError) as error:
+        raise CheckpointError(
+            f"the checkpoint {str(path)!r} cannot be read ({error}). Delete it to start from the beginning."
+        ) from error
+    if record.get("fingerprint") != fingerprint:
+        raise CheckpointError(
+            f"the checkpoint in {str(folder)!r} was written by a fit with other data or settings. "
+            "Use the same data, parameters and random_state, or another checkpoint folder."
+        )
+    return tensors, record

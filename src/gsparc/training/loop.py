@@ -1,0 +1,233 @@
+"""The only optimisation loop of gsparc: every network, ours or a baseline's, is trained here."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from gsparc._runtime import progress_bar, torch_generator
+from gsparc.exceptions import InputError
+from gsparc.training.checkpoints import load_checkpoint, save_checkpoint
+
+__all__ = ["LoopResult", "LoopSettings", "Task", "run_loop"]
+
+
+class Task(Protocol):
+    """What the loop needs to know of a model and its data."""
+
+    module: nn.Module
+
+    def loss(self, generator: torch.Generator) -> Tensor:
+        """Loss of one freshly drawn batch."""
+        ...
+
+    def evaluate(self) -> float | None:
+        """Score on held-out seen nodes, higher is better; ``None`` if nothing is held out."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """Numbers of the loop.
+
+    The learning rate rises over ``warmup`` of the steps and falls to zero along a cosine. Every
+    ``eval_every`` steps the task is evaluated; after ``patience`` evaluations without a better
+    score the loop ends, and the weights of the best evaluation are the result.
+    """
+
+    steps: int
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    warmup: float = 0.05
+    eval_every: int = 50
+    patience: int = 8
+    clip: float = 1.0
+    seed: int = 0
+    bf16: bool = False
+    description: str = "fit"
+    show_progress: bool = False
+    checkpoint: str | Path | None = None
+    checkpoint_seconds: float = 20.0
+    fingerprint: str = ""
+
+
+@dataclass
+class LoopResult:
+    """What happened: ``history`` has one record an evaluation."""
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    best_score: float = -math.inf
+    best_step: int = 0
+    steps: int = 0
+    stopped_early: bool = False
+
+
+def learning_rate_at(step: int, settings: LoopSettings) -> float:
+    """Factor of the learning rate at ``step``: linear warm-up, then a cosine to zero."""
+    rise = max(1, round(settings.warmup * settings.steps))
+    if step < rise:
+        return (step + 1) / rise
+    return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, settings.steps - rise)))
+
+
+class _State:
+    """Everything that a resumed loop must find again to end with the same weights."""
+
+    def __init__(self, task: Task, settings: LoopSettings, device: torch.device) -> None:
+        self.task, self.settings, self.device = task, settings, device
+        self.generator = torch_generator(settings.seed, device)
+        self.parameters = [p for p in task.module.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=device.type == "cuda",
+        )
+        self.result = LoopResult()
+        self.best: dict[str, Tensor] | None = None
+        self.since_best = 0
+
+    def save(self) -> None:
+        module = self.task.module.state_dict()
+        tensors = {f"module.{name}": value for name, value in module.items()}
+        for number, parameter in enumerate(self.parameters):
+            for name, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value).clone()
+        tensors |= {f"best.{name}": value for name, value in (self.best or {}).items()}
+        tensors["rng.own"] = self.generator.get_state()
+        tensors["rng.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
+        result = self.result
+        record: dict[str, Any] = {
+            "fingerprint": self.settings.fingerprint,
+            "steps": result.steps,
+            "history": result.history,
+            "best_score": result.best_score if math.isfinite(result.best_score) else None,
+            "best_step": result.best_step,
+            "stopped_early": result.stopped_early,
+            "since_best": self.since_best,
+        }
+        if self.settings.checkpoint is not None:
+            save_checkpoint(self.settings.checkpoint, tensors, record)
+
+    def restore(self) -> None:
+        if self.settings.checkpoint is None:
+            return
+        found = load_checkpoint(self.settings.checkpoint, self.settings.fingerprint)
+        if found is None:
+            return
+        tensors, record = found
+        part = _parts(tensors)
+        self.task.module.load_state_dict(part["module"])
+        self.best = {name: v.to(self.device) for name, v in part["best"].items()} or None
+        for key, value in part["optimizer"].items():
+            number, name = key.split(".", 1)
+            slot = self.optimizer.state[self.parameters[int(number)]]
+            on_cpu = name == "step" and self.device.type == "cpu"
+            slot[name] = value if on_cpu else value.to(self.device)
+        self.generator.set_state(part["rng"]["own"])
+        torch.set_rng_state(part["rng"]["cpu"])
+        if "cuda" in part["rng"]:
+            torch.cuda.set_rng_state(part["rng"]["cuda"], self.device)
+        best_score = record["best_score"]
+        self.result = LoopResult(
+            history=record["history"],
+            best_score=-math.inf if best_score is None else best_score,
+            best_step=record["best_step"],
+            steps=record["steps"],
+            stopped_early=record["stopped_early"],
+        )
+        self.since_best = record["since_best"]
+
+    def evaluate(self, mean_loss: float) -> None:
+        self.task.module.eval()
+        with torch.no_grad():
+            score = self.task.evaluate()
+        self.task.module.train()
+        entry = {"step": float(self.result.steps), "loss": mean_loss}
+        if score is not None:
+            entry["score"] = score
+            if score > self.result.best_score:
+                self.result.best_score, self.result.best_step = score, self.result.steps
+                self.best = {k: v.detach().clone() for k, v in self.task.module.state_dict().items()}
+                self.since_best = 0
+            else:
+                self.since_best += 1
+        self.result.history.append(entry)
+
+
+def _parts(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    parts: dict[str, dict[str, Tensor]] = {"module": {}, "best": {}, "optimizer": {}, "rng": {}}
+    for key, value in tensors.items():
+        kind, name = key.split(".", 1)
+        parts[kind][name] = value
+    return parts
+
+
+def run_loop(task: Task, settings: LoopSettings, device: torch.device) -> LoopResult:
+    """Train ``task.module`` in place and leave the weights of the best evaluation in it.
+
+    The same seed on the same machine gives the same weights, also when the loop was
+    killed and started again from its checkpoint. Global random state is left as it was.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(settings.seed)
+        state = _State(task, settings, device)
+        state.restore()
+        _steps(state)
+        if state.best is not None:
+            task.module.load_state_dict(state.best)
+        task.module.eval()
+        return state.result
+
+
+def _steps(state: _State) -> None:
+    task, settings, result = state.task, state.settings, state.result
+    task.module.train()
+    losses = torch.zeros((), device=state.device)
+    counted, saved = 0, time.monotonic()
+    with progress_bar(settings.description, settings.steps, show=settings.show_progress) as bar:
+        while result.steps < settings.steps and not result.stopped_early:
+            for group in state.optimizer.param_groups:
+                group["lr"] = settings.learning_rate * learning_rate_at(result.steps, settings)
+            with torch.autocast(state.device.type, dtype=torch.bfloat16, enabled=settings.bf16):
+                loss = task.loss(state.generator)
+            state.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(state.parameters, settings.clip)
+            state.optimizer.step()
+            losses += loss.detach()
+            counted += 1
+            result.steps += 1
+            if result.steps % settings.eval_every == 0 or result.steps == settings.steps:
+                mean_loss = float(losses) / counted
+                if not math.isfinite(mean_loss):
+                    raise InputError(
+                        f"training diverged at step {result.steps} (the loss is {mean_loss}). "
+                        "Lower learning_rate, or look for extreme values in the features."
+                    )
+                losses.zero_()
+                counted = 0
+                state.evaluate(mean_loss)
+                bar.update(result.steps, loss=f"{mean_loss:.4g}", **_score_field(result))
+                result.stopped_early = state.since_best >= settings.patience
+                if settings.checkpoint is not None and (
+                    time.monotonic() - saved >= settings.checkpoint_seconds or result.stopped_early
+                ):
+                    state.save()
+                    saved = time.monotonic()
+        if settings.checkpoint is not None:
+            state.save()
+
+
+def _score_field(result: LoopResult) -> dict[str, str]:
+    last = result.history[-1]
+    return {"held-out": f"{last['score']:.4g}"} if "score" in last else {}

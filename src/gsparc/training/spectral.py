@@ -1,0 +1,194 @@
+"""Tasks for the loop: eigenfunctions of an operator, judged on held-out nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gsparc._runtime import torch_generator
+from gsparc.graph import Graph
+from gsparc.nn.objectives import contrastive_loss, generalisation_score, rayleigh_loss
+from gsparc.nn.spectral_map import SpectralNet
+from gsparc.ops.orthonormal import orthonormal_layer
+from gsparc.ops.ritz import solve_ritz
+from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
+
+__all__ = ["HeldOut", "SpectralTask", "hold_out", "values_at"]
+
+_REFERENCE_EDGES = 16_384
+_HELD_NODES = 2_000
+_HELD_NEIGHBOURS = 32
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Seen nodes that play cold ones: their rows, and their edges to the training nodes."""
+
+    train: np.ndarray  # rows of X that are trained on
+    nodes: np.ndarray  # [h] rows of X that are held out
+    pointers: np.ndarray  # [h + 1] into neighbours
+    neighbours: np.ndarray  # positions in `train`
+
+
+def hold_out(graph: Graph, share: float, seed: int, *, eligible: np.ndarray | None = None) -> HeldOut | None:
+    """Hold out a share of the connected nodes; ``None`` when the graph is too small for it.
+
+    At most 2,000 nodes and 32 edges of each are looked at, so the cost of an
+    evaluation does not depend on the size of the graph.
+    """
+    rng = np.random.default_rng(seed)
+    linked = np.diff(graph.indptr) > 0
+    if eligible is not None:
+        linked &= eligible
+    candidates = np.flatnonzero(linked)
+    count = min(round(share * len(candidates)), _HELD_NODES)
+    if count < 5:
+        return None
+    chosen = np.sort(rng.choice(candidates, size=count, replace=False))
+    is_held = np.zeros(graph.num_nodes, bool)
+    is_held[chosen] = True
+    train = np.flatnonzero(~is_held)
+    position = np.full(graph.num_nodes, -1, np.int64)
+    position[train] = np.arange(len(train))
+    kept_nodes, lists = [], []
+    for node in chosen:  # at most _HELD_NODES rounds
+        near = position[graph.neighbors(int(node))]
+        near = near[near >= 0]
+        if len(near) > _HELD_NEIGHBOURS:
+            near = np.sort(rng.choice(near, _HELD_NEIGHBOURS, replace=False))
+        if len(near):
+            kept_nodes.append(node)
+            lists.append(near)
+    if len(kept_nodes) < 5:
+        return None
+    pointers = np.concatenate([[0], np.cumsum([len(near) for near in lists])])
+    return HeldOut(train, np.array(kept_nodes), pointers, np.concatenate(lists))
+
+
+@torch.no_grad()
+def values_at(
+    module: SpectralNet, features: FeatureSource, index: Tensor, *, raw: bool = False, chunk: int = 16_384
+) -> Tensor:
+    """Function values at rows ``index``, in chunks, without dropout."""
+    was_training = module.training
+    module.eval()
+    call = module.raw if raw else module
+    parts = [call(features.rows(index[i : i + chunk])).float() for i in range(0, len(index), chunk)]
+    module.train(was_training)
+    return torch.cat(parts)
+
+
+class SpectralTask:
+    """Fit :class:`SpectralNet` to the leading eigenfunctions of a sampled operator.
+
+    Parameters
+    ----------
+    module, features
+        The network and the rows of all seen nodes.
+    sampler
+        Draws edges among the training nodes.
+    train
+        Row of each training node in ``features``.
+    held
+        Held-out nodes to judge by, or ``None``.
+    objective
+        ``"contrastive"`` or ``"rayleigh"``.
+    batch_size
+        Edges a step.
+    """
+
+    def __init__(
+        self,
+        module: SpectralNet,
+        features: FeatureSource,
+        sampler: EdgeSampler,
+        train: np.ndarray,
+        held: HeldOut | None,
+        *,
+        objective: str,
+        batch_size: int,
+        nested: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.module, self.features, self.sampler = module, features, sampler
+        self.objective, self.batch_size, self.nested = objective, batch_size, nested
+        self.train_rows = as_tensor(train).to(features.device)
+        self._score = None if held is None else _HeldOutScore(self, held, seed)
+
+    def ends(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Raw outputs at both ends of ``count`` fresh edges; shared nodes are computed once."""
+        source, target = self.sampler.sample(count, generator)
+        nodes = torch.cat([source, target])
+        if 2 * len(nodes) > self.sampler.num_nodes:
+            nodes, inverse = torch.unique(nodes, return_inverse=True)
+            values = self.module.raw(self.features.rows(self.train_rows[nodes]))[inverse]
+        else:
+            values = self.module.raw(self.features.rows(self.train_rows[nodes]))
+        return values[:count].float(), values[count:].float()
+
+    def loss(self, generator: torch.Generator) -> Tensor:
+        """Loss of one batch of edges."""
+        if self.objective == "rayleigh":
+            return self._rayleigh(generator)
+        source, target = self.ends(self.batch_size, generator)
+        with torch.autocast(source.device.type, enabled=False):
+            return contrastive_loss(source, target, nested=self.nested)
+
+    def _rayleigh(self, generator: torch.Generator) -> Tensor:
+        # orthogonalisation step on one batch: sets the output layer, no gradient
+        with torch.no_grad():
+            ends = torch.cat(self.ends(self.batch_size, generator))
+            self.module.set_output_layer(*orthonormal_layer(ends))
+        # gradient step on another batch: trains everything below the output layer
+        source, target = self.ends(self.batch_size, generator)
+        offset, rotation = self.module.offset, self.module.rotation
+        return rayleigh_loss((source - offset) @ rotation, (target - offset) @ rotation)
+
+    def evaluate(self) -> float | None:
+        """Share of the held-out nodes' edges that the functions explain."""
+        return None if self._score is None else self._score()
+
+
+class _HeldOutScore:
+    """:func:`generalisation_score` after Rayleigh-Ritz on a fixed sample of training edges."""
+
+    def __init__(self, task: SpectralTask, held: HeldOut, seed: int) -> None:
+        self.task = task
+        device = task.features.device
+        generator = torch_generator(seed + 1, device)
+        source, target = task.sampler.sample(_REFERENCE_EDGES, generator)
+        self.count = len(source)
+        near = as_tensor(held.neighbours).to(device)
+        nodes = torch.cat([source, target, near])
+        unique, self.inverse = torch.unique(nodes, return_inverse=True)
+        self.rows = task.train_rows[unique]
+        self.held_rows = as_tensor(held.nodes).to(device)
+        degrees = np.diff(held.pointers)
+        self.owner = torch.repeat_interleave(
+            torch.arange(len(degrees), device=device), as_tensor(degrees).to(device)
+        )
+        self.degrees = as_tensor(degrees).to(device, torch.float64)
+
+    def __call__(self) -> float:
+        task = self.task
+        values = values_at(task.module, task.features, self.rows, raw=True).double()
+        values = values[self.inverse]
+        source, target = values[: self.count], values[self.count : 2 * self.count]
+        ends = torch.cat([source, target])
+        offset = ends.mean(dim=0)
+        ends = ends - offset
+        gram = ends.T @ ends / len(ends)
+        cross = (source - offset).T @ (target - offset) / self.count
+        ritz = solve_ritz(gram, (cross + cross.T) / 2, offset, rank_tolerance=1e-6)
+        # scaling by sqrt(mu) turns orthonormal functions into factors of the operator
+        layer = ritz.rotation * ritz.mu.clamp_min(0).sqrt()
+        held = values_at(task.module, task.features, self.held_rows, raw=True).double()
+        held = (held - offset) @ layer
+        near = (values[2 * self.count :] - offset) @ layer
+        attached = torch.zeros_like(held).index_add_(0, self.owner, near) / self.degrees[:, None]
+        seen = ends @ layer
+        uniform = torch.full((len(seen),), 1.0 / len(seen), dtype=seen.dtype, device=seen.device)
+        return float(generalisation_score(held, self.degrees, attached, seen, uniform))
