@@ -153,9 +153,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Path):
         return value.name  # a folder of the machine has no place in a result
-    raise TypeError(
-        f"{type(value).__name__} cannot be written to a result file; pass numbers, strings, lists."
-    )
+    raise TypeError(f"{type(value).__name__} cannot be written to a result file; pass numbers, strings, lists.")
 
 
 def _cpu_model() -> str:

@@ -47,9 +47,7 @@ def measure(num_edges: int, num_nodes: int, dtype: str, weighted: bool, seed: in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edges", type=int, default=60_000_000)
     parser.add_argument("--nodes", type=int, default=2_400_000)
     parser.add_argument("--dtype", choices=("int32", "int64"), default="int64")

@@ -36,9 +36,7 @@ def mixture(n: int, dim: int, spread: float, rng: np.random.Generator, centres: 
     if np.isinf(spread):
         return rng.standard_normal((n, dim), dtype=np.float32)
     middle = rng.standard_normal((centres, dim), dtype=np.float32)
-    return middle[rng.integers(centres, size=n)] + np.float32(spread) * rng.standard_normal(
-        (n, dim), dtype=np.float32
-    )
+    return middle[rng.integers(centres, size=n)] + np.float32(spread) * rng.standard_normal((n, dim), dtype=np.float32)
 
 
 def measure(name: str, spread: float, n: int, dim: int, num_queries: int) -> dict[str, float | str | int]:

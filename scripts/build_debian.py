@@ -79,9 +79,7 @@ class Apt:
                 "APT::Sandbox::User": "",
             }
         )
-        self.options += _as_options(
-            {"Dir::Etc::sourcelist": self._source_file(), "Dir::Etc::sourceparts": "/dev/null"}
-        )
+        self.options += _as_options({"Dir::Etc::sourcelist": self._source_file(), "Dir::Etc::sourceparts": "/dev/null"})
 
     @staticmethod
     def _system_config_without_hooks() -> str:
@@ -179,13 +177,9 @@ def link_sources(binaries: list[Record], row: dict[str, int]) -> np.ndarray:
     pairs = set()
     for record in binaries:
         here = row[source_of(record)]
-        wanted = ", ".join(
-            record[field] for field in ("Pre-Depends", "Depends", "Recommends") if field in record
-        )
+        wanted = ", ".join(record[field] for field in ("Pre-Depends", "Depends", "Recommends") if field in record)
         for alternatives in dependency_names(wanted):
-            there = next(
-                (r for name in alternatives if (r := resolve(name, home, providers)) is not None), here
-            )
+            there = next((r for name in alternatives if (r := resolve(name, home, providers)) is not None), here)
             if there != here:
                 pairs.add((min(here, there), max(here, there)))
     return np.array(sorted(pairs), dtype=np.int32).T
@@ -283,9 +277,7 @@ def describe(arrays: dict[str, np.ndarray], target: Path) -> None:
     degree = np.bincount(arrays["edges"].ravel(), minlength=nodes)
     sizes = np.bincount(arrays["groups"])
     print(f"{nodes} sources, {arrays['edges'].shape[1]} edges, {(degree == 0).sum()} without an edge")
-    print(
-        f"largest degrees: {[(str(arrays['node_ids'][i]), int(degree[i])) for i in np.argsort(-degree)[:6]]}"
-    )
+    print(f"largest degrees: {[(str(arrays['node_ids'][i]), int(degree[i])) for i in np.argsort(-degree)[:6]]}")
     print(f"{words} words, {len(arrays['x_data'])} counts, {(np.diff(arrays['x_indptr']) == 0).sum()} empty")
     print(f"{len(sizes)} groups, the largest {np.sort(sizes)[::-1][:10].tolist()}")
     labelled = np.bincount(arrays["y"][arrays["y"] >= 0])

@@ -79,9 +79,7 @@ def to_markdown(table: Table) -> str:
     """A pipe table; the first column to the left, numbers to the right."""
     head = "| " + " | ".join(title for _, title, _ in table.columns) + " |"
     rule = "|---|" + "---:|" * (len(table.columns) - 1)
-    lines = [
-        "| " + " | ".join(cell(row, key, spec) for key, _, spec in table.columns) + " |" for row in table.rows
-    ]
+    lines = ["| " + " | ".join(cell(row, key, spec) for key, _, spec in table.columns) + " |" for row in table.rows]
     return "\n".join([head, rule, *lines]) + "\n" + (f"\n{table.note}\n" if table.note else "")
 
 
@@ -102,9 +100,7 @@ def load_table(name: str, results: Path) -> Table:
     stem, _, part = name.partition(".")
     path = results / f"{stem}.json"
     if not path.is_file():
-        raise TableError(
-            f"table {name!r}: no {path.name} in {results.name}/. Run: python benchmarks/{stem}.py"
-        )
+        raise TableError(f"table {name!r}: no {path.name} in {results.name}/. Run: python benchmarks/{stem}.py")
     result = json.loads(path.read_text(encoding="utf-8"))
     if stem in RENDERERS and not part:
         return RENDERERS[stem](result)
@@ -148,12 +144,8 @@ def pages(root: Path) -> list[Path]:
 
 def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Rewrite the pages, or with ``--check`` say which are out of date (exit 1)."""
-    parser = argparse.ArgumentParser(
-        description="Fill the tables of README.md and docs/ from benchmarks/results."
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; exit 1 if a page is out of date"
-    )
+    parser = argparse.ArgumentParser(description="Fill the tables of README.md and docs/ from benchmarks/results.")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is out of date")
     check = parser.parse_args(argv).check
     stale = []
     for page in pages(root):

@@ -303,9 +303,7 @@ def test_bad_networkx() -> None:
 
 # tables
 
-FRAMES = pytest.mark.parametrize(
-    "frame", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "arrow"]
-)
+FRAMES = pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "arrow"])
 
 
 @FRAMES
@@ -434,9 +432,7 @@ def test_from_any() -> None:
 def test_from_any_checks_the_size() -> None:
     graph = Graph.from_edges(TRIANGLE)
     for thing in (graph, graph.to_scipy(), graph.to_pyg(), dense(graph)):
-        with pytest.raises(
-            GraphShapeError, match=r"graph has 3 nodes but 7 were expected.*cut together with X"
-        ):
+        with pytest.raises(GraphShapeError, match=r"graph has 3 nodes but 7 were expected.*cut together with X"):
             Graph.from_any(thing, num_nodes=7)
     with pytest.raises(GraphError, match="node id 2, but num_nodes=2"):
         Graph.from_any(TRIANGLE, num_nodes=2)

@@ -27,9 +27,7 @@ def path() -> Graph:
 @pytest.fixture
 def named() -> Graph:
     """A triangle a, b, c with a tail c - d; weights 1, 2, 3 and 0.5."""
-    return Graph.from_edges(
-        [[0, 0, 1, 2], [1, 2, 2, 3]], weights=[1.0, 2.0, 3.0, 0.5], node_ids=["a", "b", "c", "d"]
-    )
+    return Graph.from_edges([[0, 0, 1, 2], [1, 2, 2, 3]], weights=[1.0, 2.0, 3.0, 0.5], node_ids=["a", "b", "c", "d"])
 
 
 def test_arrays(path: Graph) -> None:
@@ -47,9 +45,7 @@ def test_repr(path: Graph, named: Graph) -> None:
     assert repr(named) == "Graph(num_nodes=4, num_edges=4, weighted, with node ids)"
 
 
-@pytest.mark.parametrize(
-    "how", [lambda g: g, copy.copy, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))]
-)
+@pytest.mark.parametrize("how", [lambda g: g, copy.copy, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))])
 def test_immutable_even_after_copying(named: Graph, how) -> None:
     graph = how(named)
     assert graph == named

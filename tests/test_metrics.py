@@ -208,9 +208,7 @@ def test_paired_difference() -> None:
     assert high - mean == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
     assert mean - low == pytest.approx(high - mean)
     # t(.9, 1) = 3.077684; differences 0 and 2
-    assert metrics.paired_difference([0, 2], [0, 0], confidence=0.8).high == pytest.approx(
-        1 + 3.077684, rel=1e-6
-    )
+    assert metrics.paired_difference([0, 2], [0, 0], confidence=0.8).high == pytest.approx(1 + 3.077684, rel=1e-6)
     single = metrics.paired_difference([1.0], [0.5])
     assert single.mean == 0.5
     assert np.isnan([single.low, single.high]).all()

@@ -42,9 +42,7 @@ def root(tmp_path: Path) -> Path:
     results.mkdir(parents=True)
     (tmp_path / "docs").mkdir()
     (results / "toy.json").write_text(json.dumps(RESULT), encoding="utf-8")
-    (tmp_path / "README.md").write_text(
-        "# x\n<!-- table:toy -->\nold\n<!-- /table -->\nend\n", encoding="utf-8"
-    )
+    (tmp_path / "README.md").write_text("# x\n<!-- table:toy -->\nold\n<!-- /table -->\nend\n", encoding="utf-8")
     return tmp_path
 
 

@@ -21,7 +21,7 @@ def import_optional(module: str, *, extra: str, purpose: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.split(".")[0]
+        package = module.split(".", maxsplit=1)[0]
         if error.name is not None and error.name.split(".")[0] != package:
             raise  # the package is there, but something that it needs is not
         raise MissingExtraError(

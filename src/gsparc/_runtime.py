@@ -23,13 +23,10 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
     try:
         resolved = torch.device(device)
     except RuntimeError as error:
-        raise InputError(
-            f"device={device!r} is not a device. Pass 'auto', 'cpu', 'cuda' or 'cuda:N'."
-        ) from error
+        raise InputError(f"device={device!r} is not a device. Pass 'auto', 'cpu', 'cuda' or 'cuda:N'.") from error
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise InputError(
-            f"device={str(device)!r} was asked for, but torch sees no CUDA device here. "
-            "Pass device='auto' or 'cpu'."
+            f"device={str(device)!r} was asked for, but torch sees no CUDA device here. Pass device='auto' or 'cpu'."
         )
     return resolved
 

@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from gsparc.exceptions import UnknownNameError
+import numpy as np
+import scipy.sparse as sp
 
-__all__ = ["check_name"]
+from gsparc.exceptions import (
+    FeatureError,
+    GraphError,
+    GraphShapeError,
+    InputError,
+    LabelError,
+    UnknownNameError,
+)
+
+if TYPE_CHECKING:
+    from gsparc.graph import Graph
+
+__all__ = [
+    "check_count",
+    "check_features",
+    "check_graph",
+    "check_labels",
+    "check_name",
+    "check_rows_vary",
+    "check_share",
+]
 
 
 def check_name(kind: str, got: object, known: Iterable[str]) -> str:
@@ -24,3 +46,87 @@ def check_name(kind: str, got: object, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(str(got).lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     raise UnknownNameError(f"unknown {kind} {got!r}.{hint} Known: {', '.join(names)}.")
+
+
+def check_count(name: str, got: Any, minimum: int) -> int:
+    """A whole number of at least ``minimum``."""
+    if isinstance(got, bool) or not isinstance(got, (int, np.integer)) or got < minimum:
+        raise InputError(f"{name}={got!r} came, expected a whole number >= {minimum}.")
+    return int(got)
+
+
+def check_share(name: str, got: Any, *, low: float = 0.0, high: float = 1.0) -> float:
+    """A number in ``[low, high]``."""
+    number = isinstance(got, (int, float, np.integer, np.floating)) and not isinstance(got, bool)
+    if not number or not low <= got <= high:
+        raise InputError(f"{name}={got!r} came, expected a number from {low:g} to {high:g}.")
+    return float(got)
+
+
+_ADVICE = (
+    ("nan", "Fill or drop missing values first, for example with sklearn.impute.SimpleImputer."),
+    ("infinity", "Replace infinite values, or scale the column, before fitting."),
+    ("convert string", "Turn text and categories into numbers first (TfidfVectorizer, OneHotEncoder)."),
+    ("features, but", "Pass the same columns, in the same order, as in fit."),
+)
+
+
+def check_features(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Dense float32 array or CSR matrix from whatever the user passed; finite, and as wide as in fit."""
+    from sklearn.utils.validation import validate_data
+
+    try:
+        # sorted CSR with 32-bit indices where possible; tables and lists through scikit-learn
+        X = validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=reset)
+    except FeatureError:
+        raise
+    except ValueError as error:
+        text = str(error)
+        advice = next((words for key, words in _ADVICE if key in text.lower()), "")
+        raise FeatureError(f"{text.rstrip()} {advice}".rstrip()) from error
+    if sp.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def check_rows_vary(X: Any) -> None:
+    """Refuse features that are the same for every node: no map of them can tell nodes apart."""
+    varies = (X[1:] != X[:-1]).nnz > 0 if sp.issparse(X) else bool((X[:1] != X).any())
+    if not varies:
+        raise FeatureError(
+            f"all {X.shape[0]} rows of X are the same, so nothing in the features tells one node from another. "
+            "Pass features that differ between nodes."
+        )
+
+
+def check_graph(graph: Any, num_nodes: int) -> Graph:
+    """A graph over exactly ``num_nodes`` nodes with at least one edge."""
+    from gsparc.graph import Graph
+
+    if not isinstance(graph, Graph):
+        graph = Graph.from_any(graph, num_nodes=num_nodes)
+    if graph.num_nodes != num_nodes:
+        raise GraphShapeError(
+            f"graph has {graph.num_nodes} nodes but X has {num_nodes} rows. Pass one row of X for each node; "
+            "in cross-validation pass a gsparc.Graph, which is cut together with X (a plain matrix is cut by "
+            "rows only)."
+        )
+    if graph.num_edges == 0:
+        raise GraphError(
+            f"the graph over {num_nodes} nodes has no edges, so there is no structure to learn. "
+            "Pass edges, or graph=None to use nearest neighbours in the features as the graph."
+        )
+    return graph
+
+
+def check_labels(y: Any, num_nodes: int) -> np.ndarray:
+    """One-dimensional labels, one a node; what they mean is left to the caller."""
+    from sklearn.utils import column_or_1d
+
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise LabelError("Input y contains NaN or infinity. Mark unlabelled nodes by the integer -1.")
+    if len(labels) != num_nodes:
+        raise LabelError(f"y has {len(labels)} labels but X has {num_nodes} rows. Pass one label for each node.")
+    return labels

@@ -40,9 +40,7 @@ def to_numpy(values: Any) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise GraphError(
-            f"expected a regular array of numbers, got rows of unequal length ({error})."
-        ) from error
+        raise GraphError(f"expected a regular array of numbers, got rows of unequal length ({error}).") from error
 
 
 def graph_from_edges(
@@ -70,9 +68,7 @@ def _edge_pairs(edges: Any) -> NDArray[Any]:
         return pairs
     if pairs.ndim == 2 and pairs.shape[1] == 2:
         return pairs.T
-    raise GraphError(
-        f"edges have shape {pairs.shape}; (2, E) or (E, 2) was expected: one pair of nodes an edge."
-    )
+    raise GraphError(f"edges have shape {pairs.shape}; (2, E) or (E, 2) was expected: one pair of nodes an edge.")
 
 
 def _check_num_nodes(num_nodes: Any) -> int | None:
@@ -149,13 +145,9 @@ def graph_from_networkx(G: Any, weight: str | None = None) -> Graph:
     ends = np.fromiter((place[end] for edge in G.edges() for end in edge), np.int64, 2 * G.number_of_edges())
     weights = None
     if weight is not None:
-        weights = np.fromiter(
-            (w for _, _, w in G.edges(data=weight, default=1)), np.float64, G.number_of_edges()
-        )
+        weights = np.fromiter((w for _, _, w in G.edges(data=weight, default=1)), np.float64, G.number_of_edges())
     numbered = node_ids.dtype.kind == "i" and np.array_equal(node_ids, np.arange(count))
-    return graph_from_edges(
-        ends.reshape(-1, 2).T, count, weights=weights, node_ids=None if numbered else node_ids
-    )
+    return graph_from_edges(ends.reshape(-1, 2).T, count, weights=weights, node_ids=None if numbered else node_ids)
 
 
 def graph_from_table(
@@ -313,7 +305,5 @@ def graph_to_networkx(graph: Graph) -> Any:
         result.add_edges_from((names[i], names[j]) for i, j in pairs)
     else:
         weights = graph.weights[once].tolist()
-        result.add_weighted_edges_from(
-            (names[i], names[j], w) for (i, j), w in zip(pairs, weights, strict=True)
-        )
+        result.add_weighted_edges_from((names[i], names[j], w) for (i, j), w in zip(pairs, weights, strict=True))
     return result

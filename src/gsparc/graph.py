@@ -358,9 +358,7 @@ class Graph:
         """
         from gsparc import convert
 
-        return convert.graph_from_table(
-            edges, source=source, target=target, weight=weight, nodes=nodes, id_column=id
-        )
+        return convert.graph_from_table(edges, source=source, target=target, weight=weight, nodes=nodes, id_column=id)
 
     @classmethod
     def from_any(cls, obj: Any, num_nodes: int | None = None) -> Graph:

@@ -87,9 +87,7 @@ class Fold(tuple[Ids, Ids, Ids]):
         return visible
 
     def __repr__(self) -> str:
-        sizes = ", ".join(
-            f"{name}={len(ids)}" for name, ids in zip(("seen", "val", "cold"), self, strict=True)
-        )
+        sizes = ", ".join(f"{name}={len(ids)}" for name, ids in zip(("seen", "val", "cold"), self, strict=True))
         return f"Fold({sizes}, labelled={len(self.labelled)})"
 
 
@@ -165,9 +163,7 @@ class ColdStartSplit:
         """How many folds there will be; the arguments are scikit-learn's and do not matter."""
         return self.n_splits
 
-    def split(
-        self, X: Any, y: Any = None, groups: Any = _FROM_A_PERSON
-    ) -> Iterator[Fold] | Iterator[tuple[Ids, Ids]]:
+    def split(self, X: Any, y: Any = None, groups: Any = _FROM_A_PERSON) -> Iterator[Fold] | Iterator[tuple[Ids, Ids]]:
         """Triples for ``split(X, y)``; pairs, as scikit-learn expects, when ``groups`` is passed."""
         if groups is _FROM_A_PERSON:
             return self.folds(X, y)
@@ -207,9 +203,7 @@ class ColdStartSplit:
             labels_of = np.zeros(len(known), dtype=np.int64) if classes is None else classes[known]
             yield Fold(seen, val, cold, known[_draw_labelled(labels_of, self.labels, label_rng)])
 
-    def _draw_validation(
-        self, strata: Ids, sizes: Ids, free: NDArray[np.bool_], rng: np.random.Generator
-    ) -> Ids:
+    def _draw_validation(self, strata: Ids, sizes: Ids, free: NDArray[np.bool_], rng: np.random.Generator) -> Ids:
         """Units for validation among those that are not cold; each stratum keeps one."""
         where = np.flatnonzero(free)
         if not self.validation or len(where) < 2:
@@ -253,18 +247,14 @@ def _check_shares(cold: Any, validation: Any, labels: Any, n_splits: Any) -> Non
         if not number or not math.isfinite(value) or value < 0:
             raise InputError(f"{name}={value!r} is not a share; pass a number such as 0.2.")
     if not 0 < cold < 1:
-        raise InputError(
-            f"cold={cold} is not a share of the nodes; pass a number between 0 and 1, such as 0.2."
-        )
+        raise InputError(f"cold={cold} is not a share of the nodes; pass a number between 0 and 1, such as 0.2.")
     if isinstance(validation, float) and cold + validation >= 1:
         raise InputError(
             f"cold={cold:g} and validation={validation:g} leave no seen nodes; pass shares that add up "
             "to less than 1 (an integer validation counts nodes of each class)."
         )
     if labels == 0 or (isinstance(labels, float) and labels > 1):
-        raise InputError(
-            f"labels={labels!r}; pass a share in (0, 1], or an integer >= 1 for a number of each class."
-        )
+        raise InputError(f"labels={labels!r}; pass a share in (0, 1], or an integer >= 1 for a number of each class.")
     if isinstance(n_splits, bool) or not isinstance(n_splits, int | np.integer) or n_splits < 1:
         raise InputError(f"n_splits={n_splits!r}; pass an integer >= 1.")
 
@@ -359,7 +349,5 @@ def _draw_labelled(classes: Ids, labels: float | int, rng: np.random.Generator) 
         wanted = np.full(int(classes.max(initial=0)) + 1, float(labels))
     else:
         counts = np.bincount(classes)
-        wanted = (
-            np.maximum(1.0, _targets(classes, np.ones_like(classes), labels, rng)) if len(counts) else counts
-        )
+        wanted = np.maximum(1.0, _targets(classes, np.ones_like(classes), labels, rng)) if len(counts) else counts
     return np.sort(order[position < wanted[ordered]])

@@ -112,9 +112,7 @@ def test_graph_eigenvectors_go_to_the_truth(name, most):
 def test_circle_eigenvalues_grow_as_squares():
     data = make_circle(1500, n_neighbors=40, noise_features=0, random_state=0)
     scale = diags_array(data.graph.degrees() ** -0.5)
-    values = eigsh(
-        scale @ data.graph.to_scipy().astype(np.float64) @ scale, k=7, which="LA", v0=np.ones(1500)
-    )[0]
+    values = eigsh(scale @ data.graph.to_scipy().astype(np.float64) @ scale, k=7, which="LA", v0=np.ones(1500))[0]
     rates = np.sort(1 - values)[1:]
     np.testing.assert_allclose(rates / rates[:2].mean(), [1, 1, 4, 4, 9, 9], rtol=0.1)
 
@@ -125,10 +123,7 @@ def test_a_seed_gives_the_same_bytes(seed, name):
     one, two = (MAKERS[name](60, n_neighbors=4, noise_features=2, random_state=seed) for _ in range(2))
     assert one.X.tobytes() == two.X.tobytes()
     assert one.graph == two.graph
-    assert (
-        one.X.tobytes()
-        != MAKERS[name](60, n_neighbors=4, noise_features=2, random_state=seed + 1).X.tobytes()
-    )
+    assert one.X.tobytes() != MAKERS[name](60, n_neighbors=4, noise_features=2, random_state=seed + 1).X.tobytes()
     assert np.diff(one.graph.indptr).min() >= 4
 
 

@@ -60,9 +60,7 @@ def test_without_ids_edges_hold_positions():
     assert data.graph.neighbors(0).tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.list_(pa.float64()), pa.large_list(pa.int32()), pa.list_(pa.float32(), 2)]
-)
+@pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.large_list(pa.int32()), pa.list_(pa.float32(), 2)])
 def test_columns_of_lists_are_features(kind):
     nodes = pa.table({"id": [0, 1], "v": pa.array([[1, 2], [3, 4]], type=kind)})
     data = load_tables(nodes, pa.table({"source": [0], "target": [1]}))

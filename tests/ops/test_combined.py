@@ -22,9 +22,7 @@ def nodes() -> tuple[np.ndarray, np.ndarray]:
 
 
 def form(features: np.ndarray, kind: str):
-    return {"dense": features, "csr_matrix": sp.csr_matrix(features), "coo_array": sp.coo_array(features)}[
-        kind
-    ]
+    return {"dense": features, "csr_matrix": sp.csr_matrix(features), "coo_array": sp.coo_array(features)}[kind]
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr_matrix", "coo_array"])
@@ -35,9 +33,7 @@ def test_all_ways_of_scoring_agree(nodes, kind: str, weight: float, monkeypatch:
     spectral, features = nodes
     index = CombinedIndex.build(spectral[:280], form(features[:280], kind), weight)
     q = spectral[280:], form(features[280:], "dense" if kind == "dense" else "csr_matrix")
-    expected = combined_scores_reference(
-        spectral[280:], features[280:], spectral[:280], features[:280], weight=weight
-    )
+    expected = combined_scores_reference(spectral[280:], features[280:], spectral[:280], features[:280], weight=weight)
     np.testing.assert_allclose(index.score_all(*q), expected, atol=1e-6)
     scores, ids = index.search(*q, k=12)
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :12], atol=1e-6)
@@ -106,9 +102,7 @@ def test_the_callers_matrices_are_not_changed() -> None:
     np.testing.assert_array_equal(x.data, before[0])
     np.testing.assert_array_equal(x.indices, before[1])
     # (1, 2) after the duplicates are summed, against (1, 0): 1 / sqrt(5)
-    np.testing.assert_allclose(
-        index.score_all(np.ones((1, 2)), np.array([[1.0, 0.0]])), [[5**-0.5]], rtol=1e-6
-    )
+    np.testing.assert_allclose(index.score_all(np.ones((1, 2)), np.array([[1.0, 0.0]])), [[5**-0.5]], rtol=1e-6)
 
 
 def test_bad_input(nodes) -> None:

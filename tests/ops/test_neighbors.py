@@ -86,9 +86,7 @@ def test_many_equal_rows_and_far_from_the_origin() -> None:
     distances, ids = NeighborIndex.build(vectors).search(vectors[:20], k=5)
     assert (ids == np.arange(5)).all()
     assert (distances == 0).all()
-    assert (
-        NeighborIndex.build(vectors).search(vectors[400:401].repeat(20, 0), k=1)[1].tolist() == [[400]] * 20
-    )
+    assert NeighborIndex.build(vectors).search(vectors[400:401].repeat(20, 0), k=1)[1].tolist() == [[400]] * 20
 
 
 def test_k_is_cut_to_the_number_of_vectors(clusters: np.ndarray) -> None:

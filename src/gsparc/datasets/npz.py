@@ -54,9 +54,7 @@ def load_npz(path: str | os.PathLike[str]) -> Dataset:
     path = Path(path)
     arrays = _read_arrays(path)
     if "edges" not in arrays:
-        raise InputError(
-            f"{path} holds no array 'edges'. Expected shape (2, E): node positions, each edge once."
-        )
+        raise InputError(f"{path} holds no array 'edges'. Expected shape (2, E): node positions, each edge once.")
     X = _features(path, arrays)
     edges = arrays["edges"]
     if edges.ndim != 2 or edges.shape[0] != 2:
@@ -95,8 +93,7 @@ def _features(path: Path, arrays: dict[str, NDArray[Any]]) -> Features:
         dense = arrays["x"]
         if dense.ndim != 2 or dense.dtype.kind not in "biuf":
             raise FeatureError(
-                f"{path}: 'x' has shape {dense.shape} and dtype {dense.dtype}; numbers of shape (n, d) "
-                "were expected."
+                f"{path}: 'x' has shape {dense.shape} and dtype {dense.dtype}; numbers of shape (n, d) were expected."
             )
         return np.ascontiguousarray(dense, dtype=np.float32)
     missing = [key for key in _CSR_KEYS if key not in arrays]
@@ -158,9 +155,7 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> Path:
     try:
         np.savez_compressed(path, **arrays)
     except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror}. Choose a folder that can be written."
-        ) from error
+        raise OutputError(f"cannot write {path}: {error.strerror}. Choose a folder that can be written.") from error
     return path
 
 

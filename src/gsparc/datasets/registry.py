@@ -72,9 +72,7 @@ _ENTRIES: dict[str, _Entry] = {
         10,
         "Shchur et al. 2018",
         _PRODUCTS,
-        PygSource(
-            "Amazon", "amazon", "Computers/raw", ("amazon_electronics_computers.npz",), {"name": "Computers"}
-        ),
+        PygSource("Amazon", "amazon", "Computers/raw", ("amazon_electronics_computers.npz",), {"name": "Computers"}),
     ),
     "coauthor_cs": _Entry(
         18333,
@@ -121,9 +119,7 @@ _ENTRIES: dict[str, _Entry] = {
         _POSTS,
         PygSource("Reddit2", "reddit2", "raw", _GRAPHSAINT),
     ),
-    "amazon2m": _Entry(
-        2449029, 61859140, 100, 47, "ogbn-products, Open Graph Benchmark", _PRODUCTS, OgbProducts()
-    ),
+    "amazon2m": _Entry(2449029, 61859140, 100, 47, "ogbn-products, Open Graph Benchmark", _PRODUCTS, OgbProducts()),
 }
 
 
@@ -193,9 +189,7 @@ def load_dataset(
         if (place / f"{key}.npz").is_file():
             data = load_npz(place / f"{key}.npz")
             return replace(data, name=key, description=entry.description, source=data.source or entry.source)
-    return replace(
-        _load_public(key, entry, folders, download, allow_pickle_sources), description=entry.description
-    )
+    return replace(_load_public(key, entry, folders, download, allow_pickle_sources), description=entry.description)
 
 
 def list_datasets(folder: str | os.PathLike[str] | None = None) -> list[DatasetInfo]:
@@ -243,9 +237,7 @@ def _load_path(path: Path) -> Dataset:
             )
         return load_tables(*tables, name=path.resolve().name)
     if path.exists() and path.suffix != ".npz":
-        raise InputError(
-            f"{path} is not an .npz file. Pass one, or a folder with nodes.parquet and edges.parquet."
-        )
+        raise InputError(f"{path} is not an .npz file. Pass one, or a folder with nodes.parquet and edges.parquet.")
     return load_npz(path)
 
 
@@ -259,9 +251,7 @@ def _find(name: str, entry: _Entry, folders: list[Path]) -> Path | None:
     return None
 
 
-def _load_public(
-    name: str, entry: _Entry, folders: list[Path], download: bool, allow_pickle_sources: bool
-) -> Dataset:
+def _load_public(name: str, entry: _Entry, folders: list[Path], download: bool, allow_pickle_sources: bool) -> Dataset:
     public = entry.public
     if public is None:
         raise _not_found(name, entry, folders)

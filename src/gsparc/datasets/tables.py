@@ -72,9 +72,7 @@ def load_tables(
         positions = np.arange(node_table.num_rows)
         graph = Graph.from_table(edge_table, source=source, target=target, nodes=positions)
         graph = Graph(graph.indptr, graph.indices)  # a position is no id
-    return Dataset(
-        X, y, graph, graph.node_ids, class_names, feature_names, name=name, source="tables of the user"
-    )
+    return Dataset(X, y, graph, graph.node_ids, class_names, feature_names, name=name, source="tables of the user")
 
 
 def _as_arrow(table: Any, what: str) -> pa.Table:
@@ -94,8 +92,7 @@ def _as_arrow(table: Any, what: str) -> pa.Table:
         return nw.from_native(table, eager_only=True).to_arrow()
     except TypeError as error:
         raise InputError(
-            f"{what} is a {type(table).__name__}; a Parquet path or a pandas, polars or pyarrow table "
-            "was expected."
+            f"{what} is a {type(table).__name__}; a Parquet path or a pandas, polars or pyarrow table was expected."
         ) from error
 
 
@@ -104,8 +101,7 @@ def _label_column(table: pa.Table, label: str | None) -> str | None:
         return next((name for name in _LABELS if name in table.column_names), None)
     if label not in table.column_names:
         raise LabelError(
-            f"the node table has no column {label!r} for label=. "
-            f"Its columns: {', '.join(table.column_names)}."
+            f"the node table has no column {label!r} for label=. Its columns: {', '.join(table.column_names)}."
         )
     return label
 

@@ -40,9 +40,7 @@ def grassmann_distance(U: ArrayLike, V: ArrayLike, weights: ArrayLike | None = N
     """
     first, second = np.asarray(U, dtype=np.float64), np.asarray(V, dtype=np.float64)
     if first.ndim != 2 or second.ndim != 2 or len(first) != len(second) or not first.size * second.size:
-        raise InputError(
-            f"spans of shapes {first.shape} and {second.shape} came; pass two (n, k) arrays, same n."
-        )
+        raise InputError(f"spans of shapes {first.shape} and {second.shape} came; pass two (n, k) arrays, same n.")
     if weights is not None:
         root = np.sqrt(_weights(weights, len(first)))[:, None]
         first, second = first * root, second * root
@@ -63,9 +61,7 @@ def ritz_error(ritz_values: ArrayLike, eigenvalues: ArrayLike, k: int | None = N
     found, true = np.asarray(ritz_values, dtype=np.float64), np.asarray(eigenvalues, dtype=np.float64)
     count = min(len(found), len(true)) if k is None else k
     if not 1 <= count <= min(len(found), len(true)):
-        raise InputError(
-            f"k={count} values were asked for, but {len(found)} and {len(true)} came; pass a smaller k."
-        )
+        raise InputError(f"k={count} values were asked for, but {len(found)} and {len(true)} came; pass a smaller k.")
     return float(np.abs(found[:count] - true[:count]).mean())
 
 

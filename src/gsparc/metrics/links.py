@@ -180,9 +180,7 @@ def link_metrics(ranks: LinkRanks, ks: Iterable[int] = (1, 3, 10, 20, 50)) -> di
     return {**figures, "num_evaluated": count, "num_excluded": ranks.num_excluded}
 
 
-def global_hits(
-    positive: ArrayLike, negative: ArrayLike, ks: Iterable[int] = (10, 20, 30, 50)
-) -> dict[str, float]:
+def global_hits(positive: ArrayLike, negative: ArrayLike, ks: Iterable[int] = (10, 20, 30, 50)) -> dict[str, float]:
     """Hits@k against one global set of negatives: share of true pairs above the k-th best false pair.
 
     The protocol of LLP and of the OGB link data sets. Fewer than k negatives: every true pair is a hit.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["InputLayer", "SparseRows", "SpectralNet"]
+__all__ = ["InputLayer", "SparseRows", "SpectralNet", "drop_inputs"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,15 @@ class SparseRows:
 
     def __len__(self) -> int:
         return len(self.pointers) - 1
+
+
+def drop_inputs(x: Tensor | SparseRows, share: float, training: bool) -> Tensor | SparseRows:
+    """Dropout on feature entries, stored ones only where the rows are sparse."""
+    if not training or share == 0:
+        return x
+    if isinstance(x, SparseRows):
+        return replace(x, values=F.dropout(x.values, share))
+    return F.dropout(x, share)
 
 
 class InputLayer(nn.Module):
@@ -96,7 +106,7 @@ class SpectralNet(nn.Module):
         self.first_width = widths[0] if widths else 0
         self.input = InputLayer(in_channels, self.first_width + (out_channels if self.linear_path else 0))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for width in widths)
-        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.hidden = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.output = nn.Linear(widths[-1], out_channels, bias=False) if widths else None
         self.register_buffer("offset", torch.zeros(out_channels))
         self.register_buffer("rotation", torch.eye(out_channels))
@@ -114,12 +124,7 @@ class SpectralNet(nn.Module):
 
     def basis(self, x: Tensor | SparseRows) -> Tensor:
         """Last hidden layer and linear path side by side, ``[B, basis_channels]``."""
-        if self.training and self.input_dropout > 0:
-            if isinstance(x, SparseRows):
-                x = replace(x, values=F.dropout(x.values, self.input_dropout))
-            else:
-                x = F.dropout(x, self.input_dropout)
-        h = self.input(x)
+        h = self.input(drop_inputs(x, self.input_dropout, self.training))
         if self.output is None:
             return h
         hidden, linear = h[:, : self.first_width], h[:, self.first_width :]

@@ -23,9 +23,7 @@ State = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 """Arrays, and a JSON-able description of them."""
 
 
-def write_state(
-    folder: str | os.PathLike[str], arrays: dict[str, NDArray[Any]], config: dict[str, Any]
-) -> None:
+def write_state(folder: str | os.PathLike[str], arrays: dict[str, NDArray[Any]], config: dict[str, Any]) -> None:
     """Write arrays (safetensors) and their description (JSON) into a folder."""
     from safetensors.numpy import save_file
 
@@ -73,8 +71,7 @@ def checked_array(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, 
     if array is None or array.dtype != np.float32 or array.shape != shape:
         got = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
         raise DamagedModelError(
-            f"array {name!r} of the index: got {got}, expected float32 of shape {shape}. "
-            "Save the model again."
+            f"array {name!r} of the index: got {got}, expected float32 of shape {shape}. Save the model again."
         )
     return np.array(array)  # own memory: arrays that were read may be read-only
 
@@ -88,9 +85,7 @@ def checked_ivf(arrays: dict[str, NDArray[Any]], shape: tuple[int, int], *, inne
         index = faiss.deserialize_index(np.ascontiguousarray(data))
     except (RuntimeError, MemoryError) as error:
         reason = str(error).strip().splitlines()[-1:]
-        raise DamagedModelError(
-            f"the inverted lists cannot be read {reason}. Save the model again."
-        ) from error
+        raise DamagedModelError(f"the inverted lists cannot be read {reason}. Save the model again.") from error
     expected = (*shape, faiss.METRIC_INNER_PRODUCT if inner else faiss.METRIC_L2)
     if not isinstance(index, faiss.IndexIVFFlat) or (index.ntotal, index.d, index.metric_type) != expected:
         raise DamagedModelError(

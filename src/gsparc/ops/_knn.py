@@ -48,9 +48,7 @@ def unit_rows(rows: torch.Tensor) -> torch.Tensor:
     return rows / torch.where(length > 0, length, torch.ones_like(length))
 
 
-def smallest(
-    values: torch.Tensor, k: int, ids: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def smallest(values: torch.Tensor, k: int, ids: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """The ``k`` smallest values of each row, ascending, equal values by the lower id.
 
     ``torch.topk`` picks any of several equal values; rows whose k-th value is shared are sorted in full.
@@ -178,9 +176,7 @@ def _choose_probes(
     if k < 1:
         return 1, 1.0
     chosen = np.sort(rng.choice(n, min(n, _CALIBRATION_QUERIES), replace=False))
-    truth_d, truth = exact_neighbors(
-        torch.from_numpy(rows[chosen]), torch.from_numpy(rows), k + 1, inner=inner
-    )
+    truth_d, truth = exact_neighbors(torch.from_numpy(rows[chosen]), torch.from_numpy(rows), k + 1, inner=inner)
     truth_d, truth = truth_d.numpy(), truth.numpy()
     grid = [int(num_probes)] if num_probes else _probe_grid(index.nlist)
     recall = 0.0

@@ -47,7 +47,7 @@ def combined_scores_reference(
 
 
 class CombinedIndex:
-    """Seen nodes ranked by ``weight * cos(spectral) + (1 - weight) * cos(features)``.
+    """Seen nodes ranked by ``weight * cos(spectral) + (1 - weight) * cos(features)``, plus a prior if there is one.
 
     Exact up to 50,000 nodes: every seen node is scored, in chunks. Beyond (``kind="ivf"``), the
     ``max(20 k, 512)`` nodes with the nearest spectral coordinates are scored and ranked. That misses a node
@@ -70,9 +70,16 @@ class CombinedIndex:
     [[0, 1]]
     """
 
-    def __init__(self, neighbors: NeighborIndex, features: DenseRows | SparseRows, weight: float) -> None:
+    def __init__(
+        self,
+        neighbors: NeighborIndex,
+        features: DenseRows | SparseRows,
+        weight: float,
+        prior: NDArray[np.float32] | None = None,
+    ) -> None:
         self._neighbors, self._features = neighbors, features
         self._rows: torch.Tensor | None = None
+        self._prior = None if prior is None else torch.from_numpy(_check_prior(prior, neighbors.num_vectors))
         self.weight = weight
 
     @classmethod
@@ -82,6 +89,7 @@ class CombinedIndex:
         features: Any,
         weight: float,
         *,
+        prior: FloatArray | None = None,
         kind: str = "auto",
         device: str | torch.device = "cpu",
         seed: int = 0,
@@ -95,6 +103,8 @@ class CombinedIndex:
             Sparse features stay sparse.
         weight : float in [0, 1]
             Of the spectral cosine; can be set later without a rebuild.
+        prior : array of shape (n,), optional
+            Added to each node's score whatever the query, such as a share of its log-degree.
         kind : {"auto", "exact", "ivf"}
         device : {"cpu", "cuda", "auto"}
         seed : int
@@ -105,7 +115,7 @@ class CombinedIndex:
         _check_rows(spectral, rows.shape[0])
         kind = resolve_kind(kind, rows.shape[0], place)
         neighbors = NeighborIndex.build(spectral, metric="cosine", kind=kind, device=place, seed=seed)
-        return cls(neighbors, rows, weight)
+        return cls(neighbors, rows, weight, prior)
 
     @property
     def weight(self) -> float:
@@ -143,7 +153,7 @@ class CombinedIndex:
         if k < 1:
             raise InputError(f"k={k} neighbours were asked for; pass k >= 1.")
         k = min(int(k), self.num_vectors)
-        if self.weight == 1.0:
+        if self.weight == 1.0 and self._prior is None:
             distances, ids = self._neighbors.search(spectral_q, k)
             return 1.0 - distances, ids
         if self.kind == "ivf":
@@ -158,16 +168,21 @@ class CombinedIndex:
     def _search_candidates(
         self, spectral_q: FloatArray | torch.Tensor, features_q: Any, k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        near, ids = self._neighbors.search(spectral_q, max(20 * k, 512))
-        where = torch.from_numpy(ids)
-        cosines = self._features.pair_cosines(self._features.prepare(features_q), where).cpu()
-        scores = self.weight * (1.0 - torch.from_numpy(near)) + (1.0 - self.weight) * cosines
-        best, best_ids = smallest(-scores, k, where)
+        ids = self._neighbors.search(spectral_q, max(20 * k, 512))[1]
+        if self._prior is not None:  # nodes that the prior favours most are candidates of every query
+            top = torch.topk(self._prior, min(256, self.num_vectors)).indices.numpy()
+            ids = np.concatenate([ids, np.broadcast_to(top, (len(ids), len(top)))], axis=1)
+        scores = self.score_pairs(spectral_q, features_q, ids)
+        if self._prior is not None:  # a node that came both ways counts once
+            order = np.argsort(ids, axis=1, kind="stable")
+            sorted_ids = np.take_along_axis(ids, order, axis=1)
+            again = np.zeros_like(ids, dtype=bool)
+            np.put_along_axis(again, order[:, 1:], sorted_ids[:, 1:] == sorted_ids[:, :-1], axis=1)
+            scores[again] = -np.inf
+        best, best_ids = smallest(-torch.from_numpy(scores), k, torch.from_numpy(ids))
         return -best.numpy(), best_ids.numpy()
 
-    def score_pairs(
-        self, spectral_q: FloatArray | torch.Tensor, features_q: Any, ids: IntArray
-    ) -> NDArray[np.float32]:
+    def score_pairs(self, spectral_q: FloatArray | torch.Tensor, features_q: Any, ids: IntArray) -> NDArray[np.float32]:
         """Score of query ``i`` with each of the nodes ``ids[i]``: (m, p), as ``ids``."""
         _check_rows(spectral_q, features_q.shape[0])
         ids = np.asarray(ids)
@@ -186,7 +201,8 @@ class CombinedIndex:
         spectral = DenseRows(rows)
         cosines = spectral.pair_cosines(spectral.prepare(spectral_q), where.to(rows.device)).cpu()
         by_feature = self._features.pair_cosines(self._features.prepare(features_q), where).cpu()
-        return (self.weight * cosines + (1.0 - self.weight) * by_feature).numpy()
+        scores = self.weight * cosines + (1.0 - self.weight) * by_feature
+        return (scores if self._prior is None else scores + self._prior[where]).numpy()
 
     def score_all(self, spectral_q: FloatArray | torch.Tensor, features_q: Any) -> NDArray[np.float32]:
         """Scores of one chunk of queries with every node, exactly: (m, n). The caller keeps m small."""
@@ -196,14 +212,17 @@ class CombinedIndex:
     def _scores(self, spectral_q: FloatArray | torch.Tensor, features_q: Any) -> torch.Tensor:
         """(m, n) combined scores on the device of the index."""
         if self.weight == 0.0:
-            return self._features.cosines(self._features.prepare(features_q))
+            return self._with_prior(self._features.cosines(self._features.prepare(features_q)))
         rows = self._spectral_rows()
         queries = unit_rows(torch.as_tensor(spectral_q).to(device=rows.device, dtype=torch.float32))
         scores = self.weight * (queries @ rows.T)
         if self.weight < 1.0:
             cosines = self._features.cosines(self._features.prepare(features_q))
             scores = scores.to(cosines.device).add_(cosines, alpha=1.0 - self.weight)
-        return scores
+        return self._with_prior(scores)
+
+    def _with_prior(self, scores: torch.Tensor) -> torch.Tensor:
+        return scores if self._prior is None else scores + self._prior.to(scores.device)
 
     def _spectral_rows(self) -> torch.Tensor:
         if self._neighbors.kind == "exact":
@@ -215,11 +234,19 @@ class CombinedIndex:
     def _query_block(self) -> int:
         return max(1, block_cells(self._neighbors.device) // max(self.num_vectors, 1))
 
-    def add(self, spectral: FloatArray | torch.Tensor, features: Any) -> NDArray[np.int64]:
-        """Append nodes and return their ids."""
+    def add(
+        self, spectral: FloatArray | torch.Tensor, features: Any, prior: FloatArray | None = None
+    ) -> NDArray[np.int64]:
+        """Append nodes and return their ids; without `prior` theirs is zero."""
         _check_rows(spectral, features.shape[0])
         prepared = self._features.prepare(features)  # refuses bad features before anything has changed
+        if prior is None:
+            prior = np.zeros(features.shape[0], np.float32)
+        more = torch.from_numpy(_check_prior(prior, features.shape[0]))
         ids = self._neighbors.add(spectral)
+        if self._prior is not None or bool(more.any()):
+            before = torch.zeros(int(ids[0])) if self._prior is None else self._prior
+            self._prior = torch.cat([before, more])
         self._features.append_prepared(prepared)
         self._rows = None
         return ids
@@ -228,7 +255,10 @@ class CombinedIndex:
         """Plain arrays and a JSON-able dictionary that :meth:`from_state` makes the index from."""
         arrays, config = self._neighbors.state()
         named = {f"neighbors_{name}": array for name, array in arrays.items()}
-        return {**named, **self._features.arrays()}, {"weight": self.weight, "neighbors": config}
+        arrays = {**named, **self._features.arrays()}
+        if self._prior is not None:
+            arrays["prior"] = self._prior.numpy()
+        return arrays, {"weight": self.weight, "neighbors": config}
 
     @classmethod
     def from_state(
@@ -245,7 +275,10 @@ class CombinedIndex:
             ) from error
         neighbors = NeighborIndex.from_state(own, description, device=device)
         features = feature_rows_from_arrays(arrays, neighbors.num_vectors, neighbors.device)
-        return cls(neighbors, features, weight)
+        try:
+            return cls(neighbors, features, weight, arrays.get("prior"))
+        except InputError as error:
+            raise DamagedModelError(f"the prior of the index is damaged ({error}). Save the model again.") from error
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``index.safetensors`` and ``index.json`` into ``folder``."""
@@ -257,11 +290,16 @@ class CombinedIndex:
         return cls.from_state(*read_state(folder), device=device)
 
 
+def _check_prior(prior: Any, num_rows: int) -> NDArray[np.float32]:
+    array = np.array(prior, dtype=np.float32)
+    if array.shape != (num_rows,) or not np.isfinite(array).all():
+        raise InputError(f"prior of shape {array.shape} came, expected {num_rows} finite numbers, one for each node.")
+    return array
+
+
 def _check_weight(weight: float) -> float:
     if isinstance(weight, bool) or not isinstance(weight, int | float | np.number) or not 0 <= weight <= 1:
-        raise InputError(
-            f"weight={weight!r}; pass a number from 0 (features alone) to 1 (spectral coordinates alone)."
-        )
+        raise InputError(f"weight={weight!r}; pass a number from 0 (features alone) to 1 (spectral coordinates alone).")
     return float(weight)
 
 

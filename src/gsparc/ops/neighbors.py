@@ -179,9 +179,7 @@ class NeighborIndex:
             seed=seed,
         )
         logger.info("%d vectors in %d cells, %d probed: recall@10 %.3f", len(rows), ivf.nlist, probes, recall)
-        return cls(
-            metric=metric, kind=kind, device=place, scale=factor, ivf=ivf, num_probes=probes, recall=recall
-        )
+        return cls(metric=metric, kind=kind, device=place, scale=factor, ivf=ivf, num_probes=probes, recall=recall)
 
     @property
     def num_vectors(self) -> int:
@@ -193,13 +191,10 @@ class NeighborIndex:
 
     def __repr__(self) -> str:
         return (
-            f"NeighborIndex(num_vectors={self.num_vectors}, dim={self.dim}, metric={self.metric!r}, "
-            f"kind={self.kind!r})"
+            f"NeighborIndex(num_vectors={self.num_vectors}, dim={self.dim}, metric={self.metric!r}, kind={self.kind!r})"
         )
 
-    def search(
-        self, queries: FloatArray | torch.Tensor, k: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def search(self, queries: FloatArray | torch.Tensor, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The ``k`` nearest vectors of each query, nearest first.
 
         Returns ``(distances, ids)``, both of shape (m, k); ``k`` beyond the number of vectors is cut to it.
@@ -312,9 +307,7 @@ def _prepare(
         raise FeatureError("vectors hold NaN or infinite values; an index needs finite numbers.")
     if scale is not None:
         if scale.shape != (rows.shape[1],):
-            raise InputError(
-                f"scale has shape {scale.shape}, expected ({rows.shape[1]},): one per component."
-            )
+            raise InputError(f"scale has shape {scale.shape}, expected ({rows.shape[1]},): one per component.")
         rows = rows * torch.from_numpy(scale).to(device)
     if metric == "cosine":
         rows = unit_rows(rows)

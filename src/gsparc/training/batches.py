@@ -30,8 +30,9 @@ def as_tensor(array: np.ndarray) -> Tensor:
 class Scaling:
     """How raw feature rows become network input, fitted on seen nodes only.
 
-    ``rows``: every row is divided by its norm and multiplied by ``sqrt(width)`` (counts,
-    sparse text). Otherwise columns are shifted by ``shift`` and multiplied by ``factor``.
+    ``rows``: every row is scaled to norm ``sqrt(width)`` (counts, sparse text). Otherwise columns are
+    shifted by ``shift`` and multiplied by ``factor``: mean zero, variance one. Either way a typical row has
+    norm ``sqrt(width)``.
     """
 
     rows: bool
@@ -106,9 +107,7 @@ class FeatureSource:
         shift = torch.repeat_interleave(starts - pointers[:-1], lengths, output_size=total)
         position = shift + torch.arange(total, device=self.device)
         values = self._values[position]
-        row = torch.repeat_interleave(
-            torch.arange(len(index), device=self.device), lengths, output_size=total
-        )
+        row = torch.repeat_interleave(torch.arange(len(index), device=self.device), lengths, output_size=total)
         norm = torch.zeros(len(index), device=self.device).index_add_(0, row, values * values).sqrt_()
         values = values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]
         columns = self._columns[position].long()
@@ -186,10 +185,8 @@ class EdgeSampler:
             weight = self._sums[last] - low
         u = torch.rand(node.shape, generator=generator, device=self.device, dtype=torch.float64)
         u = u * (weight + 1.0 + self.tau)
-        if self._sums is None:
-            entry = (low + u).long()
-        else:
-            entry = torch.searchsorted(self._sums, low + u, right=True) - 1
+        at = low + u
+        entry = at.long() if self._sums is None else torch.searchsorted(self._sums, at, right=True) - 1
         # rounding at the end of a row must not reach into the next one
         entry = torch.minimum(torch.maximum(entry, first), last - 1).clamp_min_(0)
         moved = self._indices[entry].long() if self._entries else node

@@ -38,7 +38,8 @@ class LoopSettings:
 
     The learning rate rises over ``warmup`` of the steps and falls to zero along a cosine. Every
     ``eval_every`` steps the task is evaluated; after ``patience`` evaluations without a better
-    score the loop ends, and the weights of the best evaluation are the result.
+    score the loop ends, and the weights of the best evaluation are the result. A score within
+    ``tolerance`` (relative) of the best counts as equal to it, and the later one is kept.
     """
 
     steps: int
@@ -47,6 +48,7 @@ class LoopSettings:
     warmup: float = 0.05
     eval_every: int = 50
     patience: int = 8
+    tolerance: float = 0.005
     clip: float = 1.0
     seed: int = 0
     bf16: bool = False
@@ -154,8 +156,11 @@ class _State:
         entry = {"step": float(self.result.steps), "loss": mean_loss}
         if score is not None:
             entry["score"] = score
-            if score > self.result.best_score:
-                self.result.best_score, self.result.best_step = score, self.result.steps
+            # scores of held-out nodes are noisy: among equals the later, better converged state wins
+            slack = self.settings.tolerance * abs(self.result.best_score)
+            if score >= self.result.best_score - slack or not math.isfinite(self.result.best_score):
+                self.result.best_score = max(score, self.result.best_score)
+                self.result.best_step = self.result.steps
                 self.best = {k: v.detach().clone() for k, v in self.task.module.state_dict().items()}
                 self.since_best = 0
             else:

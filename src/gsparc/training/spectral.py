@@ -139,13 +139,14 @@ class SpectralTask:
 
     def _rayleigh(self, generator: torch.Generator) -> Tensor:
         # orthogonalisation step on one batch: sets the output layer, no gradient
-        with torch.no_grad():
+        with torch.no_grad():  # dropout stays on: both batches see the same kind of functions
             ends = torch.cat(self.ends(self.batch_size, generator))
             self.module.set_output_layer(*orthonormal_layer(ends))
         # gradient step on another batch: trains everything below the output layer
         source, target = self.ends(self.batch_size, generator)
         offset, rotation = self.module.offset, self.module.rotation
-        return rayleigh_loss((source - offset) @ rotation, (target - offset) @ rotation)
+        with torch.autocast(source.device.type, enabled=False):
+            return rayleigh_loss((source - offset) @ rotation, (target - offset) @ rotation)
 
     def evaluate(self) -> float | None:
         """Share of the held-out nodes' edges that the functions explain."""
@@ -167,9 +168,7 @@ class _HeldOutScore:
         self.rows = task.train_rows[unique]
         self.held_rows = as_tensor(held.nodes).to(device)
         degrees = np.diff(held.pointers)
-        self.owner = torch.repeat_interleave(
-            torch.arange(len(degrees), device=device), as_tensor(degrees).to(device)
-        )
+        self.owner = torch.repeat_interleave(torch.arange(len(degrees), device=device), as_tensor(degrees).to(device))
         self.degrees = as_tensor(degrees).to(device, torch.float64)
 
     def __call__(self) -> float:

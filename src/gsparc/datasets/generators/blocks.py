@@ -111,9 +111,7 @@ def make_blocks(
     )
 
 
-def _check(
-    num_nodes: int, num_edges: int, num_features: int, *, within: float, skew: float, noise: float
-) -> None:
+def _check(num_nodes: int, num_edges: int, num_features: int, *, within: float, skew: float, noise: float) -> None:
     if num_nodes < 2 or num_features < 1 or num_edges < 0:
         raise InputError(
             f"num_nodes={num_nodes}, num_edges={num_edges}, num_features={num_features}: at least 2 nodes, "
@@ -126,8 +124,7 @@ def _check(
         )
     if not 0 < within < 1 or not 0 <= skew <= 2 or noise < 0:
         raise InputError(
-            f"within={within}, skew={skew}, noise={noise}: expected 0 < within < 1, "
-            "0 <= skew <= 2 and noise >= 0."
+            f"within={within}, skew={skew}, noise={noise}: expected 0 < within < 1, 0 <= skew <= 2 and noise >= 0."
         )
 
 
@@ -298,6 +295,4 @@ def _allocate(shape: tuple[int, int], out: str | os.PathLike[str] | None) -> NDA
         path.parent.mkdir(parents=True, exist_ok=True)
         return np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
     except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror}. Choose a folder that can be written."
-        ) from error
+        raise OutputError(f"cannot write {path}: {error.strerror}. Choose a folder that can be written.") from error

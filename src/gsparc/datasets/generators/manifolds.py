@@ -196,9 +196,7 @@ def _make(name: str, counts: _Counts, noise: float, random_state: RandomState) -
     )
 
 
-def _check_counts(
-    n_samples: int, n_neighbors: int, noise_features: int, n_unseen: int, *, noise: float
-) -> None:
+def _check_counts(n_samples: int, n_neighbors: int, noise_features: int, n_unseen: int, *, noise: float) -> None:
     if n_samples < 2:
         raise InputError(f"n_samples={n_samples}: at least 2 points are needed.")
     if not 1 <= n_neighbors < n_samples:

@@ -1,0 +1,54 @@
+"""The commands put together, and the entry point."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gsparc._version import __version__
+from gsparc.cli import datasets, demo, embed, info, links
+from gsparc.cli.common import INTERRUPTED, write_error
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="gsparc",
+    help="Predictions for graph nodes that have no edges yet.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (demo, embed, links, datasets, info):
+    app.command(name=module.NAME)(module.run)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gsparc {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Predictions for graph nodes that have no edges yet.
+
+    Results go to standard output, progress to standard error; --json turns a result into one JSON document.
+    Exit status: 0 success, 1 a failure that the message explains, 2 wrong usage, 130 interrupted.
+    """
+
+
+def main() -> None:
+    """Run the command line; always ends in ``SystemExit``."""
+    try:
+        app()
+    except KeyboardInterrupt:  # outside of a command: while typer itself was loading
+        write_error("interrupted.")
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,119 @@
+"""What all commands share: errors as one sentence, JSON or a table, notes on standard error."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+from gsparc.exceptions import GsparcError
+
+__all__ = ["INTERRUPTED", "AsJson", "MaxSteps", "Seed", "command", "emit", "plain", "say", "write_error"]
+
+INTERRUPTED = 130
+P = ParamSpec("P")
+R = TypeVar("R")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, nothing else.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+MaxSteps = Annotated[
+    int | None, typer.Option("--max-steps", min=1, help="Training steps at most, instead of the default.")
+]
+
+
+def command(function: Callable[P, R]) -> Callable[P, R]:
+    """A command whose failures become one sentence on standard error and an exit status."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        _show_notes()
+        try:
+            return function(*args, **kwargs)
+        except KeyboardInterrupt:
+            write_error("interrupted; outputs that were not finished have not been written.")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # the reader (head, less) left; this avoids a second error when Python flushes at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(1) from None
+        except (GsparcError, OSError, MemoryError) as error:
+            _reraise_when_debugging(error)
+            write_error(_sentence(error))
+            raise typer.Exit(1) from None
+        except Exception as error:
+            if type(error).__module__.startswith(("typer", "click")):
+                raise  # wrong usage, or a wish to leave: typer's own business
+            _reraise_when_debugging(error)
+            write_error(f"unexpected {type(error).__name__}: {_sentence(error)} (GSPARC_DEBUG=1 shows where it arose)")
+            raise typer.Exit(1) from None
+
+    return wrapped
+
+
+def _reraise_when_debugging(error: BaseException) -> None:
+    if os.environ.get("GSPARC_DEBUG"):
+        raise error
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this; try fewer nodes, features or components."
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def write_error(sentence: str) -> None:
+    """``error: ...`` as one line on standard error."""
+    typer.echo(f"error: {sentence}", err=True)
+
+
+def say(sentence: str) -> None:
+    """A line of progress on standard error."""
+    typer.echo(sentence, err=True)
+
+
+class _ToStandardError(logging.Handler):
+    """Looks standard error up each time, so that a replaced one (tests, notebooks) is respected."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(self.format(record), err=True)
+
+
+def _show_notes() -> None:
+    """Let the library's log be seen on standard error, once however often commands are called."""
+    logger = logging.getLogger("gsparc")
+    if not any(isinstance(handler, _ToStandardError) for handler in logger.handlers):
+        handler = _ToStandardError()
+        handler.setFormatter(logging.Formatter("note: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def plain(value: Any) -> Any:
+    """Values that JSON knows: numpy's numbers and arrays as Python's, NaN and infinities as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # a numpy array or number
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    return str(value)
+
+
+def emit(document: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """One JSON document on standard output, or the same for people."""
+    if as_json:
+        typer.echo(json.dumps(plain(document), indent=2, allow_nan=False, ensure_ascii=False))
+    else:
+        show(document)

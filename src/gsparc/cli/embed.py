@@ -1,0 +1,156 @@
+"""``gsparc embed``: spectral coordinates of nodes, from features and a graph."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
+
+NAME = "embed"
+
+Data = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DATA",
+        help="A data set's name, an .npz file, or a folder with nodes.parquet, edges.parquet.",
+    ),
+]
+New = Annotated[
+    str | None,
+    typer.Option("--new", metavar="NEW", help="Nodes without edges: the same formats, or one Parquet table."),
+]
+ModelIn = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Use this model; do not fit.")]
+ModelOut = Annotated[Path | None, typer.Option("--model-out", metavar="DIR", help="Save the model here.")]
+
+
+@command
+def run(
+    data: Data = None,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write: .parquet, .csv or .npz.")] = Path(
+        "coords.parquet"
+    ),
+    new: New = None,
+    model: ModelIn = None,
+    model_out: ModelOut = None,
+    components: Annotated[int, typer.Option("--components", min=1, help="Number of eigenfunctions.")] = 64,
+    objective: Annotated[str, typer.Option("--objective", help="contrastive or rayleigh.")] = "contrastive",
+    laplacian: Annotated[str, typer.Option("--laplacian", help="sym, k-power or feature-edge.")] = "sym",
+    max_steps: MaxSteps = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a spectral map and write the coordinates of every node; with --new also those of new nodes.
+
+    Columns: id, c1, c2, ... from the smoothest component on, and with --new a column that tells who is new.
+
+    Example:  gsparc embed debian -o coords.parquet --model-out map
+    """
+    from gsparc.cli.files import check_output, write_table
+
+    check_sources(data, new, model, model_out)
+    check_output(output)
+    start = time.perf_counter()
+    settings: dict[str, Any] = {"n_components": components, "objective": objective, "laplacian": laplacian}
+    settings |= {"random_state": seed, "verbose": 1}
+    if max_steps is not None:
+        settings["max_steps"] = max_steps
+    spectral, columns = _coordinates(data, new, model, model_out, settings)
+    write_table(output, columns)
+    rows, width = columns["c"].shape
+    document = {
+        "output": str(output),
+        "rows": rows,
+        "new_rows": int(columns["new"].sum()) if "new" in columns else 0,
+        "components": width,
+        "eigenvalues": spectral.eigenvalues_,
+        "learned_from": spectral.operator_,
+        "seed": seed if model is None else None,
+        "model": str(model or model_out) if model or model_out else None,
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    emit(document, as_json, _show)
+
+
+def check_sources(data: str | None, new: str | None, model: Path | None, model_out: Path | None) -> None:
+    """Which of DATA, --new, --model and --model-out may go together; wrong usage otherwise."""
+    if model is not None and model_out is not None:
+        raise typer.BadParameter("pass either --model or --model-out, not both.", param_hint="--model")
+    if data is None and model is None:
+        raise typer.BadParameter("DATA is missing; it may be left out only with --model.", param_hint="DATA")
+    if data is None and new is None:
+        raise typer.BadParameter("with --model pass DATA, --new or both.", param_hint="DATA")
+
+
+def _coordinates(
+    data: str | None, new: str | None, model: Path | None, model_out: Path | None, settings: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    """The map, and the columns to be written."""
+    import numpy as np
+
+    from gsparc.cli.files import align_columns, load_nodes
+    from gsparc.cli.models import load_as, save_with_names
+    from gsparc.datasets import load_dataset
+
+    # all inputs are read first: a wrong path shows before anything is fitted
+    further = None if new is None else load_nodes(new)
+    parts: list[tuple[Any, Any]] = []
+    if model is not None:
+        nodes = None if data is None else load_nodes(data)
+        spectral, names = load_as(model, "SpectralMap")
+        if nodes is not None:
+            parts.append((nodes.ids, align_columns(nodes, names, "the model")))
+    else:
+        seen = load_dataset(str(data), allow_pickle_sources=False)
+        names = seen.feature_names
+        if further is not None:
+            check_width(align_columns(further, names, seen.name), seen.X, further.name, seen.name)
+        from gsparc.estimators import SpectralMap
+
+        say(f"fitting SpectralMap on {seen.graph.num_nodes:,} nodes and {seen.graph.num_edges:,} edges")
+        spectral = SpectralMap(**settings).fit(seen.X, graph=seen.graph)
+        if model_out is not None:
+            save_with_names(spectral, model_out, names)
+        ids = np.arange(seen.graph.num_nodes) if seen.node_ids is None else np.asarray(seen.node_ids)
+        parts.append((ids, seen.X))
+    if further is not None:
+        parts.append((further.ids, align_columns(further, names, "the map")))
+    values = [spectral.transform(X) for _, X in parts]
+    columns: dict[str, Any] = {"id": _join([ids for ids, _ in parts])}
+    if new is not None:
+        columns["new"] = np.repeat([False] * (len(parts) - 1) + [True], [len(part) for part in values])
+    columns["c"] = np.concatenate(values)
+    return spectral, columns
+
+
+def check_width(new_X: Any, X: Any, new_name: str, name: str) -> None:
+    """New features must be as wide as the known ones; said before the fit, not after it."""
+    from gsparc.exceptions import FeatureError
+
+    if new_X.shape[1] != X.shape[1]:
+        raise FeatureError(
+            f"{new_name} has {new_X.shape[1]} features but {name} has {X.shape[1]}. "
+            "Pass the same feature columns for new nodes."
+        )
+
+
+def _join(ids: list[Any]) -> Any:
+    """Ids of both tables in one column: as text where one of them is text."""
+    import numpy as np
+
+    if len({part.dtype.kind in "iu" for part in ids}) > 1:
+        ids = [part.astype(np.str_) for part in ids]
+    return np.concatenate(ids)
+
+
+def _show(document: dict[str, Any]) -> None:
+    values = document["eigenvalues"]
+    new = f" ({document['new_rows']:,} of them new)" if document["new_rows"] else ""
+    typer.echo(
+        f"{document['rows']:,} nodes{new}, {document['components']} coordinates each: {document['output']}\n"
+        f"eigenvalues {values[0]:.3f} to {values[-1]:.3f}, {document['seconds']:.1f} s"
+    )

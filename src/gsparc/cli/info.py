@@ -1,0 +1,158 @@
+"""``gsparc info``: what is in a model folder or a data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gsparc.cli.common import AsJson, command, emit
+
+NAME = "info"
+_MODEL_FILES = ("config.json", "weights.safetensors", "checksums.json")
+
+
+@command
+def run(
+    source: Annotated[
+        str, typer.Argument(metavar="MODEL_OR_DATA", help="A model folder, or a data set's name or path.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Say what is in a saved model, or what a data set looks like.
+
+    Example:  gsparc info debian
+    """
+    path = Path(source).expanduser()
+    is_model = path.is_dir() and any((path / name).exists() for name in _MODEL_FILES)
+    emit(_describe_model(path) if is_model else _describe_data(source), as_json, _show)
+
+
+def _describe_model(path: Path) -> dict[str, Any]:
+    from gsparc.estimators import load_model
+    from gsparc.model_store import read_folder
+
+    config, arrays = read_folder(path)
+    model: Any = load_model(path)  # finds parts that are whole but do not fit together
+    document: dict[str, Any] = {
+        "kind": "model",
+        "path": str(path),
+        "class": config["class"],
+        "gsparc_version": config["gsparc_version"],
+        "format_version": config["format_version"],
+        "features": config["n_features_in"],
+        "megabytes": round(sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 1e6, 2),
+        "arrays": len(arrays),
+        "parameters": config["parameters"],
+    }
+    maps = getattr(model, "maps_", None) or [getattr(model, "map_", model)]
+    if hasattr(maps[0], "operator_"):
+        document["maps"] = len(maps)
+        document["learned_from"] = maps[0].operator_
+        document["eigenvalues"] = _spectrum(maps[0].eigenvalues_)
+    if hasattr(model, "index_"):
+        document["seen_nodes"] = int(model.index_.num_vectors)
+    if hasattr(model, "classes_"):
+        document["classes"] = [str(name) for name in model.classes_]
+    if hasattr(model, "report_"):
+        document["report"] = model.report_
+    return document
+
+
+def _spectrum(values: Any) -> dict[str, Any]:
+    import numpy as np
+
+    numbers = np.asarray(values, np.float64)
+    return {
+        "count": len(numbers),
+        "smallest": round(float(numbers.min()), 4),
+        "median": round(float(np.median(numbers)), 4),
+        "largest": round(float(numbers.max()), 4),
+    }
+
+
+def _describe_data(source: str) -> dict[str, Any]:
+    import numpy as np
+
+    from gsparc.datasets import load_dataset
+
+    data = load_dataset(source, allow_pickle_sources=False)
+    graph = data.graph
+    neighbours = np.diff(graph.indptr)
+    count, component = graph.connected_components()
+    labelled = 0 if data.y is None else int((data.y >= 0).sum())
+    return {
+        "kind": "data set",
+        "name": data.name,
+        "description": data.description,
+        "source": data.source,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "weighted": graph.weights is not None,
+        "components": count,
+        "largest_component": int(np.bincount(component).max()),
+        "isolated_nodes": int((neighbours == 0).sum()),
+        "mean_degree": round(float(neighbours.mean()), 2),
+        "max_degree": int(neighbours.max()),
+        "features": int(data.X.shape[1]),  # pyright: ignore[reportOptionalSubscript]
+        "feature_kind": _feature_kind(data.X),
+        "classes": data.num_classes,
+        "labelled_nodes": labelled,
+        "edge_homophily": _homophily(graph, data.y),
+        "groups": None if data.groups is None else len(np.unique(data.groups)),
+        "node_ids": data.node_ids is not None,
+    }
+
+
+def _homophily(graph: Any, y: Any) -> float | None:
+    """Share of the edges between labelled nodes that join nodes of one class."""
+    import numpy as np
+
+    if y is None:
+        return None
+    left = np.repeat(y, np.diff(graph.indptr))
+    right = y[graph.indices]
+    known = (left >= 0) & (right >= 0)
+    return round(float((left == right)[known].mean()), 4) if known.any() else None
+
+
+def _feature_kind(X: Any) -> str:
+    """In words: how full the matrix is, and what its numbers are."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    values = X.data if sp.issparse(X) else X
+    filled = np.count_nonzero(values) / max(1, X.shape[0] * X.shape[1])
+    whole = bool(values.size) and bool((values == np.round(values)).all())
+    if whole and values.min(initial=0) >= 0:
+        kind = "zeros and ones" if values.max(initial=0) <= 1 else "counts"
+    else:
+        kind = "real numbers"
+    return f"{'sparse' if sp.issparse(X) else 'dense'}, {kind}, {100 * filled:.2g} % not zero"
+
+
+def _show(document: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in document.items():
+        if value is None or value == "":
+            continue
+        table.add_row(name.replace("_", " "), _words(value))
+    Console().print(table, markup=False, highlight=False)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_words(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)

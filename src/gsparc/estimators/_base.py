@@ -1,0 +1,224 @@
+"""What all estimators share: parameters, saving, and the operator that a fit learns from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.base import BaseEstimator
+
+from gsparc._validation import check_name
+from gsparc.exceptions import DamagedModelError
+from gsparc.graph import Graph
+from gsparc.model_store import read_folder, write_folder
+from gsparc.ops.neighbors import NeighborIndex
+
+__all__ = [
+    "LAPLACIANS",
+    "Operator",
+    "SavedEstimator",
+    "build_operator",
+    "class_array",
+    "class_list",
+    "feature_graph",
+    "fingerprint",
+    "jsonable",
+    "load_model",
+]
+
+LAPLACIANS = ("sym", "k-power", "feature-edge")
+_log = logging.getLogger(__name__)
+_CLASSES: dict[str, type[SavedEstimator]] = {}
+Arrays = dict[str, np.ndarray]
+
+
+class SavedEstimator(BaseEstimator):
+    """A scikit-learn estimator that is saved as a model folder."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        _CLASSES[cls.__name__] = cls
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to ``folder``; an existing model there is replaced as a whole."""
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+        fitted, arrays = self._state()
+        names = getattr(self, "feature_names_in_", None)
+        config = {
+            "class": type(self).__name__,
+            "parameters": jsonable(self.get_params(deep=False)),
+            "n_features_in": int(self.n_features_in_),
+            "feature_names": None if names is None else [str(name) for name in names],
+            "fitted": fitted,
+        }
+        write_folder(folder, config, arrays)
+
+    def _state(self) -> tuple[dict[str, Any], Arrays]:
+        raise TypeError(f"{type(self).__name__} does not say how it is saved")
+
+    def _restore(self, fitted: dict[str, Any], arrays: Arrays) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how it is loaded")
+
+    @classmethod
+    def _from_config(cls, config: dict[str, Any], arrays: Arrays) -> Self:
+        estimator = cls(**config["parameters"])
+        estimator.n_features_in_ = int(config["n_features_in"])
+        if config["feature_names"] is not None:
+            estimator.feature_names_in_ = np.array(config["feature_names"], dtype=object)
+        estimator._restore(config["fitted"], arrays)
+        return estimator
+
+
+def load_model(folder: str | os.PathLike[str]) -> SavedEstimator:
+    """Load an estimator that was written by ``save``; nothing in the folder is executed."""
+    config, arrays = read_folder(folder)
+    try:
+        kind = _CLASSES[check_name("model class", config["class"], _CLASSES)]
+        return kind._from_config(config, arrays)
+    except DamagedModelError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        raise DamagedModelError(
+            f"the model in {str(folder)!r} is damaged: its parts do not fit together ({error}). "
+            "Restore the folder from a copy, or fit and save again."
+        ) from error
+
+
+def jsonable(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as they are written to JSON."""
+    return {name: _jsonable_value(name, value) for name, value in parameters.items()}
+
+
+def _jsonable_value(name: str, value: Any) -> Any:
+    if name == "device":
+        return "auto"  # belongs to the machine, not to the model
+    if name == "checkpoint" or isinstance(value, (np.random.RandomState, np.random.Generator, SavedEstimator)):
+        return None  # spent, or saved by itself with what was fitted
+    return json.loads(json.dumps(value.item() if isinstance(value, np.generic) else value))
+
+
+def class_list(classes: np.ndarray) -> dict[str, Any]:
+    """Class labels as JSON, with the type that they come back as."""
+    kind = {"i": "integers", "u": "integers", "b": "booleans", "f": "floats"}.get(classes.dtype.kind, "strings")
+    values = [str(value) for value in classes] if kind == "strings" else classes.tolist()
+    return {"kind": kind, "values": values}
+
+
+def class_array(saved: dict[str, Any]) -> np.ndarray:
+    """What :func:`class_list` described."""
+    kinds = {"integers": np.int64, "booleans": np.bool_, "floats": np.float64, "strings": np.str_}
+    return np.array(saved["values"], dtype=kinds[saved["kind"]])
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The graph whose random walk is learned, over the nodes that take part."""
+
+    graph: Graph
+    nodes: np.ndarray  # rows of X
+    walk_length: int
+    tau: float
+    description: dict[str, Any]
+
+
+def feature_graph(X: Any, n_neighbors: int, seed: int) -> Graph:
+    """Gaussian affinity of feature neighbours: ``exp(-d^2 / 2 s^2)``, ``s`` the median distance."""
+    n = X.shape[0]
+    k = min(n_neighbors, n - 1)
+    if sp.issparse(X):
+        distances, ids = _sparse_neighbors(X, k)
+    else:
+        index = NeighborIndex.build(X, metric="euclidean", seed=seed)
+        distances, ids = index.search(X, k + 1)
+    source = np.repeat(np.arange(n), ids.shape[1])
+    width = float(np.median(distances[:, -1])) or 1.0
+    weights = np.exp(-(distances.ravel().astype(np.float64) ** 2) / (2 * width**2))
+    keep = (source != ids.ravel()) & (weights > 1e-6)
+    edges = np.stack([source[keep], ids.ravel()[keep]])
+    return Graph.from_edges(edges, num_nodes=n, weights=weights[keep].astype(np.float32))
+
+
+def _sparse_neighbors(X: Any, k: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
+    """Nearest rows of a sparse matrix by blocks of sparse products; only a block of scores is dense."""
+    n = X.shape[0]
+    square = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    columns = sp.csr_array(X.T)
+    distances = np.empty((n, k + 1), np.float32)
+    ids = np.empty((n, k + 1), np.int64)
+    for start in range(0, n, chunk):
+        stop = min(start + chunk, n)
+        near = square[start:stop, None] + square[None, :] - 2 * (X[start:stop] @ columns).toarray()
+        part = np.argpartition(near, k, axis=1)[:, : k + 1]
+        values = np.take_along_axis(near, part, axis=1)
+        order = np.argsort(values, axis=1, kind="stable")
+        ids[start:stop] = np.take_along_axis(part, order, axis=1)
+        distances[start:stop] = np.sqrt(np.clip(np.take_along_axis(values, order, axis=1), 0, None))
+    return distances, ids
+
+
+def build_operator(
+    X: Any,
+    graph: Graph | None,
+    *,
+    laplacian: str,
+    components: str,
+    k_power: int,
+    alpha: float,
+    n_neighbors: int,
+    tau: float,
+    seed: int,
+) -> Operator:
+    """The affinity that the eigenfunctions belong to, cut to the components that are worth learning."""
+    description: dict[str, Any] = {"laplacian": laplacian, "edges_from": "graph"}
+    if graph is None:
+        graph = feature_graph(X, n_neighbors, seed)
+        description["edges_from"] = "feature neighbours"
+    elif laplacian == "feature-edge":
+        mixed = alpha * feature_graph(X, n_neighbors, seed).to_scipy() + (1 - alpha) * graph.to_scipy()
+        graph = Graph.from_scipy(mixed)
+    count, label = graph.connected_components()
+    nodes = np.arange(graph.num_nodes)
+    if components == "large" and count > 1:
+        sizes = np.bincount(label, minlength=count)
+        large = sizes >= max(10, 0.01 * graph.num_nodes)
+        large[sizes.argmax()] = True
+        nodes = np.flatnonzero(large[label])
+        description["components_kept"] = int(large.sum())
+        if len(nodes) < graph.num_nodes:
+            graph = graph[nodes]
+    description |= {"components": int(count), "nodes": len(nodes), "edges": graph.num_edges}
+    if description.get("components_kept", count) < count:
+        _log.info(
+            "the graph has %d connected components; the map is learned on the %d large ones (%d nodes)",
+            count,
+            description["components_kept"],
+            len(nodes),
+        )
+    walk_length = k_power if laplacian == "k-power" else 1
+    return Operator(graph, nodes, walk_length, tau, description)
+
+
+def fingerprint(parameters: dict[str, Any], X: Any, graph: Graph, seed: int) -> str:
+    """Identity of a fit: parameters, data and seed. A checkpoint of another fit must not be resumed."""
+    digest = hashlib.sha256(json.dumps(jsonable(parameters), sort_keys=True).encode())
+    digest.update(f"{seed} {X.shape} {torch.__version__}".encode())
+    arrays = [graph.indptr, graph.indices, graph.weights]
+    arrays += [X.indptr, X.indices, X.data] if sp.issparse(X) else [X]
+    for array in arrays:
+        if array is not None:
+            digest.update(memoryview(np.ascontiguousarray(array)).cast("B"))
+    return digest.hexdigest()

@@ -1,0 +1,174 @@
+"""How candidates are scored, and how the weights of the score are chosen on held-out nodes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from gsparc.graph import Graph
+from gsparc.ops.laplacian import operator_degrees, walk
+from gsparc.training.batches import Scaling
+from gsparc.training.links import Retrieval, mean_reciprocal_rank
+
+__all__ = ["FeatureView", "LinkWeights", "choose_weights", "smoothed", "unit"]
+
+SMOOTH = (0.0, 0.3, 0.6, 0.9)
+SHARE = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
+POPULARITY = (0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
+_MAX_SMOOTHED = 200_000_000  # stored entries that averaging sparse features over neighbours may make
+
+
+class LinkWeights(NamedTuple):
+    """Weights of the score of a candidate."""
+
+    map_share: float = 1.0  # of the cosine in the learned space; the rest is the features' cosine
+    smooth_map: float = 0.0  # share of the neighbours' mean in a seen node's learned vector
+    smooth_features: float = 0.0  # the same for its features
+    popularity: float = 0.0  # times log(1 + degree)
+
+
+def unit(rows: Any) -> Any:
+    """Rows of length one, dense or sparse; a row of zeros stays."""
+    if sp.issparse(rows):
+        length = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+        factor = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+        return sp.csr_array(sp.diags_array(factor.astype(np.float32)) @ rows)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
+
+
+def smoothed(graph: Graph, rows: Any, share: float) -> Any:
+    """``(1 - share) rows + share P rows``: seen nodes moved towards the mean of their neighbours."""
+    if share == 0.0:
+        return rows
+    if not sp.issparse(rows):
+        tensor = torch.from_numpy(np.ascontiguousarray(rows))
+        mean = walk(graph.indptr, graph.indices, graph.weights, tensor).numpy()
+        return ((1 - share) * rows + share * mean).astype(np.float32)
+    degrees = operator_degrees(graph.indptr, graph.weights)
+    affinity = graph.to_scipy() + sp.eye_array(graph.num_nodes, format="csr", dtype=np.float32)
+    mean = sp.diags_array((1.0 / degrees).astype(np.float32)) @ (affinity @ rows)
+    return sp.csr_array((1 - share) * rows + share * mean, dtype=np.float32)
+
+
+class FeatureView:
+    """Features as they are compared: rare words count more, dense columns are standardised."""
+
+    def __init__(self, by_rows: bool, shift: np.ndarray | None, factor: np.ndarray) -> None:
+        self.by_rows, self._shift, self._factor = by_rows, shift, factor
+
+    @classmethod
+    def fit(cls, X: Any) -> FeatureView:
+        """Inverse document frequencies or column statistics of the seen nodes."""
+        scaling = Scaling.fit(X)
+        if not scaling.rows:
+            assert scaling.factor is not None
+            return cls(False, scaling.shift, scaling.factor)
+        used = np.asarray((X != 0).sum(axis=0)).ravel()
+        factor = np.clip(np.log(X.shape[0] / (1.0 + used)), 0.0, None)
+        if not factor.any():
+            factor = np.ones_like(factor)
+        return cls(True, None, factor.astype(np.float32))
+
+    def rows(self, X: Any) -> Any:
+        """``X`` as it is compared."""
+        if sp.issparse(X):
+            return sp.csr_array(sp.csr_array(X) @ sp.diags_array(self._factor), dtype=np.float32)
+        return ((X if self._shift is None else X - self._shift) * self._factor).astype(np.float32)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is saved."""
+        return {"factor": self._factor} | ({} if self._shift is None else {"shift": self._shift})
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], width: int, by_rows: bool) -> FeatureView:
+        """What :meth:`arrays` gave."""
+        if arrays["factor"].shape != (width,):
+            raise ValueError(f"feature weights of shape {arrays['factor'].shape}, expected ({width},)")
+        return cls(bool(by_rows), arrays.get("shift"), arrays["factor"])
+
+
+class _Trial:
+    """Cosines of one map's held-out nodes with their candidates, for every smoothing."""
+
+    def __init__(self, graph: Graph, train: np.ndarray, retrieval: Retrieval, embedding: np.ndarray, view: Any, device):
+        self.truth = retrieval.truth
+        at, queries = retrieval.positions, retrieval.queries
+        self.degree = torch.from_numpy(np.log1p(graph.degrees()[at])).to(device, torch.float32)
+        own = embedding[train]
+        left = torch.from_numpy(embedding[queries]).to(device)
+        self.by_map = []
+        for share in SMOOTH:
+            right = torch.from_numpy(unit(smoothed(graph, own, share)[at])).to(device)
+            self.by_map.append(left @ right.T)
+        own, left = unit(view)[train], unit(view[queries])
+        dense = not sp.issparse(own)
+        spread = 0 if dense else own.nnz / max(1, own.shape[0]) * 2 * graph.num_edges
+        self.by_features = []
+        for share in SMOOTH if spread <= _MAX_SMOOTHED else SMOOTH[:1]:
+            right = unit(smoothed(graph, own, share)[at])
+            product = left @ right.T
+            product = product if dense else product.toarray()
+            self.by_features.append(torch.from_numpy(np.ascontiguousarray(product)).to(device, torch.float32))
+
+    def rank(self, choice: dict[str, int]) -> float:
+        features = self.by_features[min(choice["smooth_features"], len(self.by_features) - 1)]
+        share = SHARE[choice["map_share"]]
+        scores = share * self.by_map[choice["smooth_map"]] + (1 - share) * features
+        return mean_reciprocal_rank(scores + POPULARITY[choice["popularity"]] * self.degree, self.truth)
+
+
+def choose_weights(
+    trials: list[tuple[Graph, np.ndarray, Retrieval, np.ndarray]],
+    view: Any,
+    *,
+    popularity: bool,
+    device: torch.device,
+) -> tuple[LinkWeights, dict[str, Any]]:
+    """Weights with the best mean reciprocal rank on held-out nodes, one coordinate at a time.
+
+    Parameters
+    ----------
+    trials
+        For each map: graph among its training nodes, their rows, what is ranked, and the map's vectors.
+    view
+        Features of all seen nodes as they are compared.
+    """
+    if not trials:  # too few nodes to hold any out
+        return LinkWeights(map_share=0.5), {"held_out_nodes": 0}
+    parts = [_Trial(*trial, view, device) for trial in trials]
+
+    def mean(choice: dict[str, int]) -> float:
+        return float(np.mean([part.rank(choice) for part in parts]))
+
+    last = len(SHARE) - 1
+    start = {"map_share": last, "smooth_map": 0, "smooth_features": 0, "popularity": 0}
+    report: dict[str, Any] = {
+        "held_out_nodes": sum(len(part.truth) for part in parts),
+        "mrr_map_alone": mean(start),
+        "mrr_features_alone": mean({**start, "map_share": 0}),
+    }
+    grids = {"map_share": SHARE, "popularity": POPULARITY, "smooth_map": SMOOTH, "smooth_features": SMOOTH}
+    if not popularity:
+        del grids["popularity"]
+    choice = {**start, "map_share": last // 2}
+    best = mean(choice)
+    for _ in range(3):
+        before = dict(choice)
+        for name, grid in grids.items():
+            for value in range(len(grid)):
+                score = mean({**choice, name: value})
+                if score > best:
+                    best, choice = score, {**choice, name: value}
+        if choice == before:
+            break
+    weights = LinkWeights(
+        SHARE[choice["map_share"]],
+        SMOOTH[choice["smooth_map"]],
+        SMOOTH[choice["smooth_features"]] if len(parts[0].by_features) > 1 else 0.0,
+        POPULARITY[choice["popularity"]],
+    )
+    return weights, {**report, "mrr_chosen": best, **weights._asdict()}

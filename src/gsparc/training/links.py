@@ -1,0 +1,126 @@
+"""Task for the loop: pull linked nodes together, judged by how well held-out nodes find their neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gsparc.nn.objectives import info_nce_loss
+from gsparc.nn.spectral_map import SpectralNet
+from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
+from gsparc.training.spectral import HeldOut, values_at
+
+__all__ = ["LinkTask", "Retrieval", "mean_reciprocal_rank"]
+
+
+def mean_reciprocal_rank(scores: Tensor, truth: Tensor) -> float:
+    """Mean of 1 / rank of the best true candidate; other true ones are left out, ties count half.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([[0.9, 0.5, 0.1], [0.1, 0.2, 0.3]])
+    >>> truth = torch.tensor([[False, True, False], [False, False, True]])
+    >>> mean_reciprocal_rank(scores, truth)
+    0.75
+    """
+    best = scores.masked_fill(~truth, -torch.inf).amax(dim=1, keepdim=True)
+    others = scores.masked_fill(truth, -torch.inf)
+    rank = 1 + (others > best).sum(dim=1) + 0.5 * (others == best).sum(dim=1)
+    return float((1.0 / rank.double()).mean())
+
+
+class Retrieval:
+    """Held-out nodes and the candidates that they are ranked against.
+
+    At most ``max_queries`` nodes and ``max_candidates`` random training nodes (and all true neighbours), so
+    that judging costs the same on a graph of any size.
+    """
+
+    def __init__(
+        self,
+        held: HeldOut,
+        seed: int,
+        device: torch.device,
+        *,
+        max_queries: int = 400,
+        max_candidates: int = 10_000,
+    ) -> None:
+        rng = np.random.default_rng(seed)
+        chosen = np.arange(len(held.nodes))
+        if len(chosen) > max_queries:
+            chosen = np.sort(rng.choice(chosen, max_queries, replace=False))
+        lists = [held.neighbours[held.pointers[i] : held.pointers[i + 1]] for i in chosen]
+        near = np.concatenate(lists)
+        candidates = np.arange(len(held.train))
+        if len(candidates) > max_candidates:
+            sample = rng.choice(candidates, max_candidates, replace=False)
+            candidates = np.unique(np.concatenate([sample, near]))
+        self.queries = held.nodes[chosen]  # rows of X
+        self.positions = candidates  # positions among the training nodes
+        self.candidates = held.train[candidates]  # rows of X
+        truth = np.zeros((len(chosen), len(candidates)), bool)
+        owner = np.repeat(np.arange(len(chosen)), [len(part) for part in lists])
+        truth[owner, np.searchsorted(candidates, near)] = True
+        self.truth = torch.from_numpy(truth).to(device)
+
+
+class LinkTask:
+    """InfoNCE on sampled edges for :class:`SpectralNet`.
+
+    Parameters
+    ----------
+    module, features, sampler, train
+        As in :class:`~gsparc.training.spectral.SpectralTask`.
+    retrieval
+        What held-out nodes are ranked against, or ``None``.
+    batch_size, temperature
+        Edges a step, each the others' negatives; softmax temperature of the cosines.
+    """
+
+    def __init__(
+        self,
+        module: SpectralNet,
+        features: FeatureSource,
+        sampler: EdgeSampler,
+        train: np.ndarray,
+        retrieval: Retrieval | None,
+        *,
+        batch_size: int,
+        temperature: float,
+    ) -> None:
+        self.module, self.features, self.sampler = module, features, sampler
+        self.batch_size, self.temperature = batch_size, temperature
+        device = features.device
+        self.train_rows = as_tensor(train).to(device)
+        self.retrieval = retrieval
+        if retrieval is not None:
+            self._queries = as_tensor(retrieval.queries).to(device)
+            self._candidates = as_tensor(retrieval.candidates).to(device)
+
+    def loss(self, generator: torch.Generator) -> Tensor:
+        """InfoNCE over one batch; a pair that shares a node with another is not its negative."""
+        source, target = self.sampler.sample(self.batch_size, generator)
+        keep = source != target  # self-loops of the operator say nothing about links
+        source, target = source[keep], target[keep]
+        nodes = torch.cat([source, target])
+        if 2 * len(nodes) > self.sampler.num_nodes:
+            nodes, inverse = torch.unique(nodes, return_inverse=True)
+            values = self.module.raw(self.features.rows(self.train_rows[nodes]))[inverse]
+        else:
+            values = self.module.raw(self.features.rows(self.train_rows[nodes]))
+        same = source[:, None] == source[None, :]
+        same |= target[:, None] == target[None, :]
+        same |= source[:, None] == target[None, :]
+        same.fill_diagonal_(False)
+        count = len(source)
+        return info_nce_loss(values[:count].float(), values[count:].float(), self.temperature, same)
+
+    def evaluate(self) -> float | None:
+        """Mean reciprocal rank of held-out nodes' neighbours."""
+        if self.retrieval is None:
+            return None
+        queries = F.normalize(values_at(self.module, self.features, self._queries, raw=True), dim=1)
+        candidates = F.normalize(values_at(self.module, self.features, self._candidates, raw=True), dim=1)
+        return mean_reciprocal_rank(queries @ candidates.T, self.retrieval.truth)

@@ -1,0 +1,140 @@
+"""Help, version, wrong usage and bad input: the exit status and one sentence, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from gsparc._version import __version__
+from gsparc.cli.common import command, plain
+
+
+def fails(done: subprocess.CompletedProcess[str], pattern: str, status: int = 1) -> None:
+    """The process failed as a user should see it."""
+    assert done.returncode == status, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert re.search(pattern, done.stderr), done.stderr
+    if status == 1:
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert re.search(pattern, line)
+
+
+def test_version(gsparc) -> None:
+    done = gsparc("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"gsparc {__version__}")
+
+
+def test_help_is_quick_and_lists_the_commands(gsparc) -> None:
+    start = time.perf_counter()
+    done = gsparc("--help")
+    assert time.perf_counter() - start < 3.0  # 0.2 s on an idle machine; torch alone would take longer
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("demo", "embed", "links", "datasets", "info"))
+
+
+@pytest.mark.parametrize("name", ["demo", "embed", "links", "datasets", "info"])
+def test_each_command_shows_an_example(inside, name: str) -> None:
+    done = inside(name, "--help")
+    assert done.returncode == 0
+    assert f"Example: gsparc {name}" in " ".join(done.stdout.split())
+    assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (["embde"], "No such command"),
+        (["embed"], "DATA is missing"),
+        (["embed", "x.npz", "-o", "coords.txt"], r"\.parquet"),
+        (["embed", "x.npz", "--components", "0"], "components"),
+        (["embed", "x.npz", "--model", "a", "--model-out", "b"], "not both"),
+        (["links", "x.npz", "--new", "y.npz"], "-o"),
+        (["links", "x.npz", "--model", "m"], "needs --new"),
+        (["demo", "--seed", "-1"], "seed"),
+        (["links", "x.npz", "-k", "0"], "-k"),
+    ],
+)
+def test_wrong_usage_is_status_2(inside, arguments: list[str], pattern: str) -> None:
+    fails(inside(*arguments), pattern, status=2)
+
+
+def test_unknown_data_set_offers_the_nearest(gsparc, tmp_path: Path) -> None:
+    fails(gsparc("embed", "debain", "-o", tmp_path / "c.parquet"), "Did you mean 'debian'")
+
+
+def test_missing_file(inside, tmp_path: Path) -> None:
+    fails(inside("info", tmp_path / "nowhere.npz"), "there is no file .*nowhere.npz")
+
+
+def test_output_under_a_file_is_refused_before_the_fit(gsparc, small: Path) -> None:
+    done = gsparc("embed", small, "-o", small / "coords.parquet")
+    fails(done, "cannot write .*coords.parquet")
+    assert "fitting" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_read_only_folder(gsparc, small: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    fails(gsparc("demo", "--dataset", small, "-o", tmp_path / "out"), "cannot write .*Permission denied")
+
+
+def test_width_of_new_nodes_is_checked_before_the_fit(inside, small: Path, tmp_path: Path) -> None:
+    done = inside("links", small, "--new", small.with_name("narrow.npz"), "-o", tmp_path / "links.csv", "--json")
+    fails(done, "narrow has 3 features but small has 8")
+    assert "fitting" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupt_is_status_130_and_leaves_nothing(small: Path, tmp_path: Path) -> None:
+    output = tmp_path / "coords.parquet"
+    arguments = ["embed", small, "-o", output, "--max-steps", "1000000", "--components", "4"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gsparc", *map(str, arguments)], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert "fitting" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "error: interrupted" in errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unexpected_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    @command
+    def broken() -> None:
+        raise RuntimeError("two\nlines")
+
+    with pytest.raises(typer.Exit) as left:
+        broken()
+    assert left.value.exit_code == 1
+    assert capsys.readouterr().err.startswith("error: unexpected RuntimeError: two lines (GSPARC_DEBUG=1")
+
+
+def test_debugging_shows_where_an_error_arose(monkeypatch: pytest.MonkeyPatch) -> None:
+    @command
+    def broken() -> None:
+        raise RuntimeError("here")
+
+    monkeypatch.setenv("GSPARC_DEBUG", "1")
+    with pytest.raises(RuntimeError, match="here"):
+        broken()
+
+
+def test_json_never_holds_nan() -> None:
+    import numpy as np
+
+    value = {"a": np.float32(0.5), "b": [float("nan"), np.array([1, 2])], 3: Path("x"), "c": np.bool_(True)}
+    expected = {"a": 0.5, "b": [None, [1, 2]], "3": "x", "c": True}
+    assert json.loads(json.dumps(plain(value), allow_nan=False)) == expected
