@@ -22,7 +22,7 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise InputError(f"device={device!r} is not a device. Pass 'auto', 'cpu', 'cuda' or 'cuda:N'.") from error
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise InputError(

@@ -30,10 +30,11 @@ Arrays = dict[str, np.ndarray]
 
 def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays: Arrays) -> None:
     """Write a model folder; an existing one is replaced as a whole."""
-    target = Path(folder)
-    if target.exists() and not (target / _CONFIG).exists() and (not target.is_dir() or any(target.iterdir())):
+    target = Path(folder).resolve()  # a link to a model folder stays a link
+    is_model = all((target / name).is_file() for name in (_CONFIG, _CHECKSUMS))  # config.json alone may be anyone's
+    if target.exists() and not is_model and (not target.is_dir() or any(target.iterdir())):
         raise OutputError(
-            f"{str(target)!r} exists and is not a gsparc model; nothing was written. "
+            f"{str(folder)!r} exists and is not a gsparc model; nothing was written. "
             "Pass a new folder or one that holds a model."
         )
     temporary: Path | None = None
@@ -45,7 +46,7 @@ def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays:
         _replace(temporary, target)
     except OSError as error:
         raise OutputError(
-            f"the model cannot be written to {str(target)!r} ({error.strerror or error}). "
+            f"the model cannot be written to {str(folder)!r} ({error.strerror or error}). "
             "Check that the folder can be written to and that the disk is not full; nothing was changed."
         ) from error
     finally:
@@ -54,12 +55,16 @@ def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays:
 
 
 def _write_files(folder: Path, config: dict[str, Any], arrays: Arrays) -> None:
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     header = {"format_version": FORMAT_VERSION, "gsparc_version": __version__}
     text = json.dumps({**header, **config}, indent=2, allow_nan=False) + "\n"
     (folder / _CONFIG).write_text(text, encoding="utf-8")
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _WEIGHTS)
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _WEIGHTS)
+    except SafetensorError as error:  # a full disk comes as this
+        raise OSError(str(error)) from error
     sums = {name: _checksum(folder / name) for name in (_CONFIG, _WEIGHTS)}
     (folder / _CHECKSUMS).write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
     for name in (_CONFIG, _WEIGHTS, _CHECKSUMS):
@@ -76,7 +81,12 @@ def _replace(temporary: Path, target: Path) -> None:
     if target.exists():
         shutil.rmtree(backup, ignore_errors=True)
         os.rename(target, backup)  # from here until the next line a load takes the backup
-    os.rename(temporary, target)
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        if backup.exists():
+            os.rename(backup, target)
+        raise
     shutil.rmtree(backup, ignore_errors=True)
 
 
@@ -85,7 +95,7 @@ def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    path = Path(folder)
+    path = Path(folder).resolve()
     if not path.exists() and _backup_of(path).exists():
         path = _backup_of(path)
     if not (path / _CONFIG).is_file():

@@ -140,6 +140,7 @@ def _record(low: float, high: float) -> dict:
     ("low", "high", "verdict"),
     [
         (0.05, 0.15, "gsparc is ahead of the MLP: +10.0 points, 95 % interval +5.0 to +15.0."),
+        (0.0004, 0.02, "no clear difference to the MLP: +1.0 points, 95 % interval +0.0 to +2.0."),
         (-0.02, 0.04, "no clear difference to the MLP"),
         (-0.3, -0.1, "gsparc loses to the MLP here"),
     ],

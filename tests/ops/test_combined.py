@@ -162,3 +162,62 @@ def test_cuda_equals_the_definition(nodes, sparse: bool) -> None:
     scores, ids = index.search(spectral[:9], x[:9], k=5)
     np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :5], atol=1e-5)
     np.testing.assert_allclose(index.score_pairs(spectral[:9], x[:9], ids), scores, atol=1e-5)
+
+
+def test_a_prior_is_added_to_every_score(nodes) -> None:
+    spectral, features = nodes
+    prior = np.random.default_rng(5).random(280)
+    expected = prior + combined_scores_reference(
+        spectral[280:], features[280:], spectral[:280], features[:280], weight=0.6
+    )
+    q = spectral[280:], features[280:]
+    for kind in ("exact", "ivf"):  # 280 nodes: the inverted lists look at all of them
+        index = CombinedIndex.build(spectral[:280], features[:280], 0.6, prior=prior, kind=kind)
+        np.testing.assert_allclose(index.score_all(*q), expected, atol=1e-6)
+        scores, ids = index.search(*q, k=15)
+        np.testing.assert_array_equal(ids, np.argsort(-expected, axis=1)[:, :15])
+        np.testing.assert_allclose(index.score_pairs(*q, ids), scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_a_prior_counts_at_the_ends_too(nodes, weight: float) -> None:
+    spectral, features = nodes
+    prior = np.zeros(300)
+    prior[123] = 10.0
+    index = CombinedIndex.build(spectral, features, weight, prior=prior)
+    scores, ids = index.search(spectral[:4], features[:4], k=2)
+    assert (ids[:, 0] == 123).all()
+    assert (scores[:, 0] >= 9).all()
+
+
+def test_a_favoured_node_far_away_is_found_among_candidates() -> None:
+    rng = np.random.default_rng(6)
+    spectral, features = rng.standard_normal((3000, 4)), rng.standard_normal((3000, 5))
+    query = spectral[:8]
+    prior = np.zeros(3000)
+    far = np.argsort(query[0] @ spectral.T)[:3]  # the nodes least like the first query
+    prior[far] = 5.0
+    index = CombinedIndex.build(spectral, features, 0.8, prior=prior, kind="ivf")
+    ids = index.search(query, features[:8], k=5)[1]
+    assert set(ids[0, :3].tolist()) == set(far.tolist())
+    assert all(len(set(row)) == 5 for row in ids.tolist())  # a node that came both ways is there once
+
+
+def test_a_prior_is_saved_grows_and_is_checked(nodes, tmp_path) -> None:
+    spectral, features = nodes
+    index = CombinedIndex.build(spectral[:200], features[:200], 0.5, prior=np.arange(200) / 100)
+    index.save(tmp_path)
+    loaded = CombinedIndex.load(tmp_path)
+    q = spectral[200:205], features[200:205]
+    np.testing.assert_array_equal(loaded.score_all(*q), index.score_all(*q))
+    plain = CombinedIndex.build(spectral[:201], features[:201], 0.5)
+    index.add(spectral[200:201], features[200:201])
+    np.testing.assert_allclose(index.score_all(*q)[:, 200], plain.score_all(*q)[:, 200], atol=1e-6)
+    plain.add(spectral[201:203], features[201:203], prior=np.array([0.25, 4.0]))
+    assert (plain.search(*q, k=1)[1] == 202).all()
+    for bad in (np.ones(199), np.full(200, np.nan), np.ones((200, 1))):
+        with pytest.raises(InputError, match="expected 200 finite numbers"):
+            CombinedIndex.build(spectral[:200], features[:200], 0.5, prior=bad)
+    arrays, config = loaded.state()
+    with pytest.raises(DamagedModelError, match="prior of the index is damaged"):
+        CombinedIndex.from_state({**arrays, "prior": arrays["prior"][:50]}, config)

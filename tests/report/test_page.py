@@ -139,7 +139,7 @@ def test_every_figure_has_words_and_every_table_headers(page: str) -> None:
 def test_a_loss_and_a_mistake_are_shown(page: str) -> None:
     assert "gsparc loses to the MLP here" in page
     assert "✗ it is blue" in page
-    assert "1 of 2 true, 3 exist" in page
+    assert "1 of 2 true (✓), 3 exist" in page
 
 
 def test_figures_follow_the_colours_of_the_page(page: str) -> None:

@@ -41,16 +41,17 @@ def run(
     from gsparc.experiments import run_demo
 
     result = run_demo(data, seed=seed, quick=quick, max_steps=max_steps, verbose=1, say=say)
-    _write(result, output)
+    _write(result, output, data.feature_names)
     document = {key: value for key, value in result.record.items() if key != "map"}
     document["files"] = {"report": str(output / "report.html"), "result": str(output / "result.json")}
     emit(document, as_json, _show)
 
 
-def _write(result: Any, output: Path) -> None:
+def _write(result: Any, output: Path, feature_names: Any) -> None:
     import json
 
     from gsparc.cli.files import write_atomically
+    from gsparc.cli.models import save_with_names
     from gsparc.report import write_page
 
     record = plain(result.record)
@@ -59,8 +60,8 @@ def _write(result: Any, output: Path) -> None:
     say("writing the report and the models")
     write_page(record, output / "report.html")
     if result.classifier is not None:
-        result.classifier.save(output / "classifier")
-    result.link_predictor.save(output / "links")
+        save_with_names(result.classifier, output / "classifier", feature_names)
+    save_with_names(result.link_predictor, output / "links", feature_names)
 
 
 def _write_text(file: Path, text: str) -> None:

@@ -151,6 +151,8 @@ def _words(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
     if isinstance(value, dict):
         return ", ".join(f"{name}={_words(item)}" for name, item in value.items())
     if isinstance(value, list):

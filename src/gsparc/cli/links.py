@@ -139,9 +139,11 @@ def _measure(data: str, output: Path | None, k: int, settings: dict[str, Any]) -
     X, X_cold, graph = whole.X[fold.seen], whole.X[fold.cold], whole.graph[fold.seen]
     say(f"fitting on {len(fold.seen):,} nodes; {len(fold.cold):,} are held out")
     ours = SparcLinkPredictor(**settings).fit(X, graph=graph)
-    scorers = {"gsparc": ours.score_all}
-    for name, prior in (("cosine + popularity", "degree"), ("feature cosine", "none")):
-        scorers[name] = FeatureCosineLinks(prior=prior).fit(X, graph=graph).score_all
+    scorers = {
+        "feature cosine": FeatureCosineLinks(random_state=seed).fit(X, graph=graph).score_all,
+        "cosine + popularity": FeatureCosineLinks("degree", random_state=seed).fit(X, graph=graph).score_all,
+        "gsparc": ours.score_all,
+    }
     truth = truth_matrix(whole.graph, fold.cold, fold.seen)
     rows, _ = compare_links(X_cold, truth, scorers, ours=["gsparc"], progress=lambda name: say(f"ranking: {name}"))
     if output is not None:

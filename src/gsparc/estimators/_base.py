@@ -91,7 +91,7 @@ def load_model(folder: str | os.PathLike[str]) -> SavedEstimator:
         return kind._from_config(config, arrays)
     except DamagedModelError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise DamagedModelError(
             f"the model in {str(folder)!r} is damaged: its parts do not fit together ({error}). "
             "Restore the folder from a copy, or fit and save again."

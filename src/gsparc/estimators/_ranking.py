@@ -88,7 +88,10 @@ class FeatureView:
         """What :meth:`arrays` gave."""
         if arrays["factor"].shape != (width,):
             raise ValueError(f"feature weights of shape {arrays['factor'].shape}, expected ({width},)")
-        return cls(bool(by_rows), arrays.get("shift"), arrays["factor"])
+        shift = None if by_rows else arrays["shift"]
+        if shift is not None and shift.shape != (width,):
+            raise ValueError(f"feature means of shape {shift.shape}, expected ({width},)")
+        return cls(bool(by_rows), shift, arrays["factor"])
 
 
 class _Trial:

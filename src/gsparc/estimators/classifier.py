@@ -243,4 +243,6 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         self.temperature_, self.history_ = self.head_.temperature, self.head_.history
         self._view = FeatureView.from_arrays(part("view."), self.n_features_in_, fitted["view_rows"])
         self.index_ = CombinedIndex.from_state(part("index."), fitted["index"], device=resolve_device(self.device))
+        if self.index_.widths != (self.map_.n_components_, self.n_features_in_):
+            raise ValueError(f"the index has columns {self.index_.widths}, the map {self.map_.n_components_}")
         self._nodes = NodeNames.from_state(part("nodes."), fitted["nodes"], self.index_.num_vectors)

@@ -65,8 +65,10 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         Widths of the hidden layers; ``()`` for a linear map.
     linear_path : bool
         Add a linear map beside the network.
-    dropout, input_dropout : float or "auto"
-        ``"auto"``: 0.1 and 0.3 for sparse or count-like features, 0 for dense ones.
+    dropout : float
+        Share of hidden entries dropped in training.
+    input_dropout : float or "auto"
+        Share of feature entries dropped; ``"auto"``: 0.3 for sparse or count-like features, 0 for dense ones.
     batch_size, max_steps, learning_rate, weight_decay, patience
         Edges a step, steps at most, peak rate, decay, and evaluations without gain before stopping.
     validation_share : float
@@ -125,7 +127,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         components: Literal["large", "all"] = "large",
         hidden_channels: Sequence[int] = (256, 256, 256),
         linear_path: bool = False,
-        dropout: float | Literal["auto"] = "auto",
+        dropout: float = 0.0,
         input_dropout: float | Literal["auto"] = "auto",
         batch_size: int = 2048,
         max_steps: int = 1000,
@@ -203,9 +205,9 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         check_share("tau", self.tau, high=1e6)
         check_share("validation_share", self.validation_share, high=0.5)
         check_share("diffusion_time", self.diffusion_time, high=1e6)
-        for name in ("dropout", "input_dropout"):
-            if getattr(self, name) != "auto":
-                check_share(name, getattr(self, name), high=0.95)
+        check_share("dropout", self.dropout, high=0.95)
+        if self.input_dropout != "auto":
+            check_share("input_dropout", self.input_dropout, high=0.95)
         for width in self.hidden_channels:
             check_count("hidden_channels", width, 1)
 
@@ -248,7 +250,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
                 features.num_columns,
                 min(self.n_components, len(train)),
                 hidden_channels=self.hidden_channels,
-                dropout=(0.1 if text else 0.0) if self.dropout == "auto" else self.dropout,
+                dropout=self.dropout,
                 input_dropout=(0.3 if text else 0.0) if self.input_dropout == "auto" else self.input_dropout,
                 linear_path=self.linear_path,
             ).to(device)
@@ -361,11 +363,14 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         self.module_.eval()
         self.eigenvalues_ = arrays["eigenvalues"]
         self.n_components_ = self._n_features_out = len(self.eigenvalues_)
-        if self.module_.rotation.shape[1] != self.n_components_ or self.module_.in_channels != self.n_features_in_:
+        module, outputs = self.module_, self.module_.out_channels
+        layer = tuple(module.offset.shape), tuple(module.rotation.shape)
+        if layer != ((outputs,), (outputs, self.n_components_)) or module.in_channels != self.n_features_in_:
             raise ValueError("the output layer does not have one column for each eigenvalue")
         shift, factor = arrays.get("scaling.shift"), arrays.get("scaling.factor")
         self._scaling = Scaling(bool(fitted["scaling_rows"]), shift, factor)
-        if not self._scaling.rows and (shift is None or factor is None or len(shift) != self.n_features_in_):
+        width = (self.n_features_in_,)
+        if not self._scaling.rows and (shift is None or factor is None or not shift.shape == factor.shape == width):
             raise ValueError("the scaling does not have one value for each feature")
         self.operator_, self.history_ = fitted["operator"], fitted["history"]
         self.n_steps_ = int(fitted["n_steps"])

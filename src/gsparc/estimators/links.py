@@ -48,7 +48,7 @@ class SparcLinkPredictor(SavedEstimator):
     spectral_steps, refine_steps : int
         Steps at most of the two phases.
     hidden_channels, dropout, input_dropout, batch_size, temperature, learning_rate, weight_decay
-        Network and optimiser of the maps; ``"auto"`` dropout: 0.3 for sparse or count-like features.
+        Network and optimiser of the maps; ``"auto"`` input dropout: 0.3 for sparse or count-like features.
     popularity : bool
         Let the number of links of a seen node count. ``False`` ranks by likeness alone.
     device, random_state, verbose
@@ -89,7 +89,7 @@ class SparcLinkPredictor(SavedEstimator):
         spectral_steps: int = 100,
         refine_steps: int = 400,
         hidden_channels: tuple[int, ...] = (512,),
-        dropout: float | Literal["auto"] = "auto",
+        dropout: float = 0.3,
         input_dropout: float | Literal["auto"] = "auto",
         batch_size: int = 1024,
         temperature: float = 0.05,
@@ -199,6 +199,7 @@ class SparcLinkPredictor(SavedEstimator):
             random_state=seed,
             verbose=self.verbose,
         )
+        one._check_parameters()
         one.n_features_in_ = X.shape[1]
         one._fit(X, graph)
         if self.refine:
@@ -325,4 +326,7 @@ class SparcLinkPredictor(SavedEstimator):
         self.weights_, self.report_ = LinkWeights(**fitted["weights"]), fitted["report"]
         self._view = FeatureView.from_arrays(part("view."), self.n_features_in_, fitted["view_rows"])
         self.index_ = CombinedIndex.from_state(part("index."), fitted["index"], device=resolve_device(self.device))
+        width = sum(one.module_.out_channels if self.refine else one.n_components_ for one in self.maps_)
+        if self.index_.widths != (width, self.n_features_in_):
+            raise ValueError(f"the index has columns {self.index_.widths}, the maps {width}")
         self._nodes = NodeNames.from_state(part("nodes."), fitted["nodes"], self.index_.num_vectors)

@@ -32,6 +32,7 @@ __all__ = ["DemoResult", "run_demo"]
 OURS = "gsparc"
 _MOST_RANKED, _MOST_DRAWN, _MOST_DRAWN_NEW = 10_000, 4_000, 1_000
 _SUGGESTED, _NEAREST = 8, 5
+_MAP_STEPS = 500  # half the default: all of the demo stays under four minutes on two cores
 Say = Callable[[str], None]
 
 
@@ -200,17 +201,21 @@ class _Labels:
 def _classify(run: _Run) -> tuple[Any, list[dict[str, Any]] | None, _Labels | None]:
     """Our classifier beside an MLP on the features; nothing where there are no two classes to tell apart."""
     from gsparc.baselines import MLPBaseline
-    from gsparc.estimators import SparcClassifier
+    from gsparc.estimators import SparcClassifier, SpectralMap
 
     y = run.data.y
     if y is None or len(np.unique(y[run.fold.labelled])) < 2 or not (y[run.fold.cold] >= 0).any():
         return None, None, None
     visible, truth = run.fold.visible_labels(y), y[run.fold.cold]
     with run.clock("mlp", "fitting the baseline: an MLP on the features"):
-        mlp = MLPBaseline(random_state=run.seed).fit(run.X_seen, visible)
+        limit = {name: value for name, value in run.settings("max_steps").items() if name != "n_components"}
+        mlp = MLPBaseline(**limit).fit(run.X_seen, visible)
         baseline = mlp.predict_proba(run.X_cold)
     with run.clock("classifier", "fitting SparcClassifier"):
-        model = SparcClassifier(backbone="mlp", **run.settings("max_steps")).fit(run.X_seen, visible, graph=run.graph)
+        settings = run.settings("max_steps")
+        spectral = SpectralMap(**{"max_steps": _MAP_STEPS, **settings})
+        model = SparcClassifier(backbone="mlp", spectral_map=spectral, **settings)
+        model.fit(run.X_seen, visible, graph=run.graph)
         ours = model.predict_proba(run.X_cold)
     proba = {"MLP on features": baseline, OURS: ours}
     known, classes = truth >= 0, np.asarray(model.classes_)
@@ -225,9 +230,9 @@ def _rank(run: _Run) -> tuple[Any, list[dict[str, Any]], dict[str, NDArray[Any]]
 
     with run.clock("link_baselines", "fitting the baselines: feature cosine and popularity"):
         baselines = {
-            "popularity alone": FeatureCosineLinks(prior="only"),
-            "feature cosine": FeatureCosineLinks(prior="none"),
-            "cosine + popularity": FeatureCosineLinks(prior="degree"),
+            "popularity alone": FeatureCosineLinks(prior="only", random_state=run.seed),
+            "feature cosine": FeatureCosineLinks(prior="none", random_state=run.seed),
+            "cosine + popularity": FeatureCosineLinks(prior="degree", random_state=run.seed),
         }
         scorers = {n: m.fit(run.X_seen, graph=run.graph).score_all for n, m in baselines.items()}
     with run.clock("link_predictor", "fitting SparcLinkPredictor"):
@@ -296,7 +301,7 @@ def _examples(
         nearest = proba = None
         if classifier is not None and labels is not None:
             near, distance = classifier.nearest(run.X_cold[row : row + 1], k=min(_NEAREST, len(run.fold.seen)))
-            nearest = near[0], distance[0]
+            nearest = run.graph.ids_to_index(near[0]), distance[0]
             proba = np.zeros(max(len(class_names), int(labels.classes.max()) + 1))
             proba[labels.classes] = labels.proba[OURS][row]
         described.append(

@@ -69,7 +69,8 @@ def _verdict(gain: dict[str, Any], scale: float, unit: str, digits: int) -> str:
     """One sentence about a paired difference; an interval that covers zero is no difference."""
     if gain["mean"] is None or gain["low"] is None:
         return "There are too few new nodes to say which is better."
-    low, high, mean = (scale * gain[key] for key in ("low", "high", "mean"))
+    # rounded as shown, so that "+0.0 to +1.5" does not count as ahead
+    low, high, mean = (round(scale * gain[key], digits) + 0.0 for key in ("low", "high", "mean"))
     interval = f"{mean:+.{digits}f} {unit}, 95 % interval {low:+.{digits}f} to {high:+.{digits}f}"
     over = gain["over"] if not gain["over"].startswith("MLP") else "the MLP"
     if low > 0:

@@ -131,6 +131,11 @@ class CombinedIndex:
         return self._neighbors.num_vectors
 
     @property
+    def widths(self) -> tuple[int, int]:
+        """Columns of the spectral coordinates and of the features."""
+        return self._neighbors.dim, self._features.shape[1]
+
+    @property
     def kind(self) -> str:
         return self._neighbors.kind
 

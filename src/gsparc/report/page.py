@@ -137,14 +137,14 @@ def _classification(record: Record) -> str:
     columns = [
         ("accuracy", "accuracy", True),
         ("macro_f1", "macro-F1", True),
-        ("ece", "calibration error", True),
+        ("ece", "calibration", True),
     ]
     count = f"{record['split']['cold_labelled']:,}"
-    table = _table(
-        rows,
-        columns,
-        f"{count} new {words['nodes']} whose {words['class']} is known. Calibration: less is better.",
+    text = (
+        f"{count} new {words['nodes']} whose {words['class']} is known. "
+        "Calibration: the gap between confidence and accuracy, less is better."
     )
+    table = _table(rows, columns, text)
     svg = plot_bars(rows, "accuracy", "accuracy", percent=True)
     bars = _figure(svg, f"The line is the 95 % interval over the new {words['nodes']} of this split.")
     return (
@@ -199,11 +199,13 @@ def _card(example: Record, words: Record) -> str:
             f'<div class="soft">then {escape(rest)}</div>'
         )
     links = "".join(
-        f"<li>{escape(s['id'])}" + (' <span class="yes">✓ true</span>' if s["true"] else "") + "</li>"
+        f"<li>{escape(s['id'])}"
+        + (' <span class="yes" role="img" aria-label="true">✓</span>' if s["true"] else "")
+        + "</li>"
         for s in example["suggested"]
     )
     text += (
-        f"<h4>suggested {escape(words['links'])}: {example['found']} of {len(example['suggested'])} true, "
+        f"<h4>suggested {escape(words['links'])}: {example['found']} of {len(example['suggested'])} true (✓), "
         f"{example['links']} exist</h4><ol>{links}</ol>"
     )
     if example["nearest"]:

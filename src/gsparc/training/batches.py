@@ -75,8 +75,8 @@ class FeatureSource:
             self._pointers = as_tensor(matrix.indptr.astype(np.int64)).to(self.device)
             self._columns = as_tensor(matrix.indices).to(self.device)
             self._values = as_tensor(matrix.data.astype(np.float32, copy=False)).to(self.device)
-            # a tenth full or more: dense products of one batch are faster than gathers
-            self._scatter = matrix.nnz > 0.1 * self.num_rows * self.num_columns or self.device.type == "cuda"
+            # a fifth full or more: dense products of one batch are faster than gathers
+            self._scatter = matrix.nnz > 0.2 * self.num_rows * self.num_columns or self.device.type == "cuda"
         else:
             dense = as_tensor(np.asarray(X, dtype=np.float32))
             self._dense = dense.to(self.device) if self._fits(dense) else dense

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gsparc.exceptions import CheckpointError, OutputError
@@ -26,12 +28,14 @@ def save_checkpoint(folder: str | Path, tensors: dict[str, Tensor], record: dict
 
     path = Path(folder)
     data = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    text = json.dumps(record)
+    metadata = {"record": text, "sha256": _digest(data, text)}
     try:
         path.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as stream:
-                stream.write(save(data, metadata={"record": json.dumps(record)}))
+                stream.write(save(data, metadata=metadata))
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(temporary, path / _NAME)
@@ -54,8 +58,11 @@ def load_checkpoint(folder: str | Path, fingerprint: str) -> tuple[dict[str, Ten
         return None
     try:
         with safe_open(path, framework="pt") as stream:
-            record = json.loads((stream.metadata() or {})["record"])
+            metadata = stream.metadata() or {}
+            record = json.loads(metadata["record"])
             tensors: dict[str, Tensor] = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+        if metadata["sha256"] != _digest(tensors, metadata["record"]):
+            raise ValueError("its contents are not those that were saved")
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise CheckpointError(
             f"the checkpoint {str(path)!r} cannot be read ({error}). Delete it to start from the beginning."
@@ -66,3 +73,11 @@ def load_checkpoint(folder: str | Path, fingerprint: str) -> tuple[dict[str, Ten
             "Use the same data, parameters and random_state, or another checkpoint folder."
         )
     return tensors, record
+
+
+def _digest(tensors: dict[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gsparc.nn.objectives import info_nce_loss
 from gsparc.nn.spectral_map import SpectralNet
 from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
-from gsparc.training.spectral import HeldOut, values_at
+from gsparc.training.spectral import HeldOut, distinct_values, values_at
 
 __all__ = ["LinkTask", "Retrieval", "mean_reciprocal_rank"]
 
@@ -104,12 +104,10 @@ class LinkTask:
         source, target = self.sampler.sample(self.batch_size, generator)
         keep = source != target  # self-loops of the operator say nothing about links
         source, target = source[keep], target[keep]
+        if len(source) == 0:  # few edges, many nodes: a batch of nothing but self-loops moves nothing
+            return 0.0 * self.module.raw(self.features.rows(self.train_rows[:1])).float().sum()
         nodes = torch.cat([source, target])
-        if 2 * len(nodes) > self.sampler.num_nodes:
-            nodes, inverse = torch.unique(nodes, return_inverse=True)
-            values = self.module.raw(self.features.rows(self.train_rows[nodes]))[inverse]
-        else:
-            values = self.module.raw(self.features.rows(self.train_rows[nodes]))
+        values = distinct_values(self.module, self.features, self.train_rows, nodes)
         same = source[:, None] == source[None, :]
         same |= target[:, None] == target[None, :]
         same |= source[:, None] == target[None, :]

@@ -16,7 +16,7 @@ from gsparc.ops.orthonormal import orthonormal_layer
 from gsparc.ops.ritz import solve_ritz
 from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
 
-__all__ = ["HeldOut", "SpectralTask", "hold_out", "values_at"]
+__all__ = ["HeldOut", "SpectralTask", "distinct_values", "hold_out", "values_at"]
 
 _REFERENCE_EDGES = 16_384
 _HELD_NODES = 2_000
@@ -81,6 +81,17 @@ def values_at(
     return torch.cat(parts)
 
 
+def distinct_values(module: SpectralNet, features: FeatureSource, rows: Tensor, nodes: Tensor) -> Tensor:
+    """Raw outputs at ``nodes`` (positions in ``rows``), each distinct node computed once where that pays.
+
+    Hubs make a third of a batch repeats. On a GPU sorting costs more than it saves on large graphs.
+    """
+    if nodes.device.type == "cuda" and 2 * len(nodes) < len(rows):
+        return module.raw(features.rows(rows[nodes]))
+    distinct, inverse = torch.unique(nodes, return_inverse=True)
+    return module.raw(features.rows(rows[distinct]))[inverse]
+
+
 class SpectralTask:
     """Fit :class:`SpectralNet` to the leading eigenfunctions of a sampled operator.
 
@@ -122,11 +133,7 @@ class SpectralTask:
         """Raw outputs at both ends of ``count`` fresh edges; shared nodes are computed once."""
         source, target = self.sampler.sample(count, generator)
         nodes = torch.cat([source, target])
-        if 2 * len(nodes) > self.sampler.num_nodes:
-            nodes, inverse = torch.unique(nodes, return_inverse=True)
-            values = self.module.raw(self.features.rows(self.train_rows[nodes]))[inverse]
-        else:
-            values = self.module.raw(self.features.rows(self.train_rows[nodes]))
+        values = distinct_values(self.module, self.features, self.train_rows, nodes)
         return values[:count].float(), values[count:].float()
 
     def loss(self, generator: torch.Generator) -> Tensor:

@@ -1,0 +1,135 @@
+"""What a training step reads: sampled pairs against the operator, feature rows against scaling by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from gsparc.graph import Graph
+from gsparc.nn.spectral_map import SparseRows
+from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
+
+DRAWS = 200_000
+
+
+def small_graph(weighted: bool) -> Graph:
+    """A triangle 0, 1, 2 with a tail 2 - 3; nodes 4 and 5 alone, so rows without entries end the matrix."""
+    edges = np.array([[0, 1, 0, 2], [1, 2, 2, 3]])
+    return Graph.from_edges(edges, num_nodes=6, weights=np.array([0.5, 2.0, 1.0, 4.0]) if weighted else None)
+
+
+def pair_shares(graph: Graph, tau: float, walk_length: int) -> np.ndarray:
+    """Probability of every ordered pair, from dense matrices."""
+    n = graph.num_nodes
+    affinity = graph.to_scipy().toarray().astype(float) + np.eye(n) + tau / n
+    pi, step = affinity.sum(axis=1) / affinity.sum(), affinity / affinity.sum(axis=1, keepdims=True)
+    powers = [np.linalg.matrix_power(step, i) for i in range(1, walk_length + 1)]
+    return pi[:, None] * np.mean(powers, axis=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize(("tau", "walk_length"), [(0.0, 1), (1.5, 1), (0.0, 3), (0.7, 2)])
+def test_pairs_are_drawn_by_their_weight(weighted: bool, tau: float, walk_length: int) -> None:
+    graph = small_graph(weighted)
+    sampler = EdgeSampler(graph, tau=tau, walk_length=walk_length)
+    source, target = sampler.sample(DRAWS, torch.Generator().manual_seed(0))
+    found = np.zeros((6, 6))
+    np.add.at(found, (source.numpy(), target.numpy()), 1 / DRAWS)
+    expected = pair_shares(graph, tau, walk_length)
+    assert (found[expected == 0] == 0).all()  # no pair that the operator does not have
+    sigma = np.sqrt(expected * (1 - expected) / DRAWS)
+    assert (np.abs(found - expected) <= 5 * sigma + 1e-12).all()
+    # both ends are distributed as pi
+    pi = expected.sum(axis=1)
+    for ends in (source, target):
+        share = np.bincount(ends.numpy(), minlength=6) / DRAWS
+        assert (np.abs(share - pi) <= 5 * np.sqrt(pi / DRAWS)).all()
+    np.testing.assert_allclose(sampler.pi.numpy(), pi, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_entry_outside_a_row_is_read(weighted: bool) -> None:
+    # 300 nodes with empty rows between: every drawn pair is an edge or a self-loop
+    rng = np.random.default_rng(0)
+    ends = 3 * rng.integers(0, 100, (2, 400))
+    graph = Graph.from_edges(ends, num_nodes=300, weights=rng.uniform(1e-6, 10, 400) if weighted else None)
+    allowed = graph.to_scipy().toarray() + np.eye(300)
+    source, target = EdgeSampler(graph).sample(50_000, torch.Generator().manual_seed(1))
+    assert (allowed[source, target] > 0).all()
+    source, target = EdgeSampler(graph, walk_length=2).sample(50_000, torch.Generator().manual_seed(1))
+    assert ((allowed + allowed @ allowed)[source, target] > 0).all()
+
+
+def test_a_graph_without_edges_gives_self_loops() -> None:
+    for walk_length in (1, 3):
+        sampler = EdgeSampler(Graph.empty(4), walk_length=walk_length)
+        source, target = sampler.sample(100, torch.Generator().manual_seed(0))
+        assert torch.equal(source, target)
+        assert sorted(set(source.tolist())) == [0, 1, 2, 3]
+
+
+def test_the_same_generator_state_draws_the_same_pairs() -> None:
+    sampler = EdgeSampler(small_graph(True), tau=0.5, walk_length=2)
+    first = sampler.sample(50, torch.Generator().manual_seed(7))
+    again = sampler.sample(50, torch.Generator().manual_seed(7))
+    other = sampler.sample(50, torch.Generator().manual_seed(8))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], other[0])
+
+
+COUNTS = np.array([[0, 3, 0, 4, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 2, 0, 0, 0], [1, 0, 0, 0, 2, 2]], np.float32)
+# every row to length sqrt(6); the empty one stays
+UNIT = COUNTS / np.array([[5], [1], [2], [3]], np.float32) * np.sqrt(6)
+INDEX = torch.tensor([3, 0, 0, 1])
+
+
+def test_rows_of_counts_by_hand_dense_and_sparse() -> None:
+    scaling = Scaling.fit(COUNTS)
+    assert scaling.rows
+    np.testing.assert_allclose(FeatureSource(COUNTS, scaling).rows(INDEX), UNIT[INDEX], rtol=1e-6)
+    matrix = sp.csr_array(COUNTS)
+    assert Scaling.fit(matrix).rows
+    rows = FeatureSource(matrix, Scaling.fit(matrix)).rows(INDEX)  # a quarter full: as dense rows
+    assert isinstance(rows, torch.Tensor)
+    np.testing.assert_allclose(rows, UNIT[INDEX], rtol=1e-6)
+
+
+def test_thin_sparse_rows_stay_sparse() -> None:
+    wide = sp.csr_array(np.pad(COUNTS, ((0, 0), (0, 94))))
+    rows = FeatureSource(wide, Scaling.fit(wide)).rows(INDEX)
+    assert isinstance(rows, SparseRows)
+    assert rows.pointers.tolist() == [0, 3, 5, 7, 7]
+    assert rows.columns.tolist() == [0, 4, 5, 1, 3, 1, 3]
+    np.testing.assert_allclose(rows.values, 10 * np.array([1 / 3, 2 / 3, 2 / 3, 0.6, 0.8, 0.6, 0.8]), rtol=1e-6)
+
+
+def test_columns_are_standardised_and_constant_ones_vanish() -> None:
+    x = np.array([[1.0, 7.3, -2.0], [3.0, 7.3, 0.0], [5.0, 7.3, 8.0]], np.float32)
+    scaling = Scaling.fit(x)
+    assert not scaling.rows
+    rows = FeatureSource(x, scaling).rows(torch.arange(3))
+    assert isinstance(rows, torch.Tensor)
+    np.testing.assert_allclose(rows[:, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
+    assert rows[:, 1].tolist() == [0, 0, 0]
+    np.testing.assert_allclose(rows.mean(dim=0), 0, atol=1e-6)
+    new = np.array([[3.0, 9.0, 2.0]], np.float32)  # a new node with another value in the constant column
+    np.testing.assert_allclose(FeatureSource(new, scaling).rows(torch.tensor([0])), [[0, 0, 0]], atol=1e-6)
+
+
+def test_a_million_columns_stay_sparse() -> None:
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.choice(1_000_000, (2000, 5)), axis=1).ravel()
+    wide = sp.csr_array((np.ones(10_000, np.float32), columns, np.arange(0, 10_001, 5)), shape=(2000, 1_000_000))
+    source = FeatureSource(wide, Scaling.fit(wide))  # dense, this would be 8 GB
+    rows = source.rows(torch.arange(2000))
+    assert isinstance(rows, SparseRows)
+    assert len(rows.values) == 10_000
+    np.testing.assert_allclose(rows.values, 1000 / np.sqrt(5), rtol=1e-5)
+
+
+def test_read_only_arrays_make_no_warning_and_no_copy() -> None:
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    assert as_tensor(array).data_ptr() == array.ctypes.data
