@@ -245,7 +245,9 @@ def test_a_config_with_a_part_missing_or_of_another_type_is_damage(kind: str, sa
     changes += [{k: v for k, v in config.items() if k != name} for name in ("class", "parameters", "fitted")]
     changes += [{**config, "n_features_in": bad} for bad in (5, -1, "x", None, 1e999)]
     changes += [{**config, "parameters": {**config["parameters"], "evil": 1}}, {**config, "fitted": []}]
-    changes += [{**config, "fitted": {k: v for k, v in config["fitted"].items() if k != name}} for name in config["fitted"]]
+    changes += [
+        {**config, "fitted": {k: v for k, v in config["fitted"].items() if k != name}} for name in config["fitted"]
+    ]
     for changed in changes:
         shutil.copytree(saved / kind, tmp_path / "copy", dirs_exist_ok=True)
         (tmp_path / "copy" / "config.json").write_text(json.dumps(changed))

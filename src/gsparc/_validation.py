@@ -77,7 +77,8 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 
     try:
         # sorted CSR with 32-bit indices where possible; tables and lists through scikit-learn
-        X = validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=reset)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is refused as infinite, not warned of
+            X = validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=reset)
     except FeatureError:
         raise
     except ValueError as error:

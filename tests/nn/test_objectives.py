@@ -88,9 +88,7 @@ def test_a_function_that_is_no_eigenfunction_has_a_gradient() -> None:
 def test_nesting_masks_by_hand() -> None:
     single, pair = nesting_masks(3, like=torch.zeros(1))
     torch.testing.assert_close(single, torch.tensor([1, 2 / 3, 1 / 3]))
-    torch.testing.assert_close(
-        pair, torch.tensor([[1, 2 / 3, 1 / 3], [2 / 3, 2 / 3, 1 / 3], [1 / 3, 1 / 3, 1 / 3]])
-    )
+    torch.testing.assert_close(pair, torch.tensor([[1, 2 / 3, 1 / 3], [2 / 3, 2 / 3, 1 / 3], [1 / 3, 1 / 3, 1 / 3]]))
 
 
 def test_the_nested_loss_is_the_mean_over_prefixes() -> None:

@@ -48,9 +48,9 @@ def test_all_indicator_functions_give_the_eigenpairs(graph: Graph, tau: float) -
     np.testing.assert_allclose((pi[:, None] * functions).T @ functions, np.eye(14), atol=1e-8)
     np.testing.assert_allclose(pi @ functions, 0, atol=1e-10)
     # the eigenfunction is the eigenvector over sqrt(d), up to sign and scale
-    for l in range(14):
-        expected = vectors[:, l + 1] / root
-        cosine = (pi * expected * functions[:, l]).sum() / np.sqrt((pi * expected**2).sum())
+    for i in range(14):
+        expected = vectors[:, i + 1] / root
+        cosine = (pi * expected * functions[:, i]).sum() / np.sqrt((pi * expected**2).sum())
         assert abs(cosine) == pytest.approx(1.0, abs=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_values_inside_a_span_are_bounded_by_the_true_ones(graph: Graph) -> None
 
 def test_dependent_and_constant_columns_are_dropped(graph: Graph) -> None:
     base = np.random.default_rng(1).standard_normal((15, 3))
-    pairs, pi = solve(graph, np.hstack([base, base @ np.ones((3, 2)), np.full((15, 1), 7.0)]))
+    pairs, _ = solve(graph, np.hstack([base, base @ np.ones((3, 2)), np.full((15, 1), 7.0)]))
     alone, _ = solve(graph, base)
     assert pairs.rotation.shape == (6, 3)
     np.testing.assert_allclose(pairs.mu, alone.mu, atol=1e-7)

@@ -62,12 +62,35 @@ def test_no_entry_outside_a_row_is_read(weighted: bool) -> None:
     assert ((allowed + allowed @ allowed)[source, target] > 0).all()
 
 
+def test_rounding_at_the_end_of_a_row_does_not_reach_the_next() -> None:
+    # running sums near 2^54 have steps of 4: half of the draws in a row of weight 4 round up to its end
+    graph = Graph.from_edges([[0, 2, 4], [1, 3, 5]], num_nodes=6, weights=np.array([2.0**53, 4.0, 4.0]))
+    step = EdgeSampler(graph, walk_length=2)._one_step(torch.full((1000,), 3), torch.Generator().manual_seed(0))
+    assert set(step.tolist()) == {2, 3}
+
+
 def test_a_graph_without_edges_gives_self_loops() -> None:
     for walk_length in (1, 3):
         sampler = EdgeSampler(Graph.empty(4), walk_length=walk_length)
         source, target = sampler.sample(100, torch.Generator().manual_seed(0))
         assert torch.equal(source, target)
         assert sorted(set(source.tolist())) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_excluded_nodes_are_never_drawn(weighted: bool) -> None:
+    graph, exclude = small_graph(weighted), np.array([3, 5])
+    source, target = EdgeSampler(graph, exclude=exclude).sample(DRAWS, torch.Generator().manual_seed(0))
+    found = np.zeros((6, 6))
+    np.add.at(found, (source.numpy(), target.numpy()), 1 / DRAWS)
+    expected = pair_shares(graph, 0.0, 1)
+    expected[exclude] = expected[:, exclude] = 0
+    # three draws; what is still excluded then (a known share) falls to the first node left
+    missed = (1 - expected.sum()) ** 3
+    expected *= (1 - missed) / expected.sum()
+    expected[0, 0] += missed
+    assert (found[expected == 0] == 0).all()
+    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / DRAWS) + 1e-12).all()
 
 
 def test_the_same_generator_state_draws_the_same_pairs() -> None:

@@ -37,7 +37,7 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
 
 def test_another_fits_checkpoint_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, TENSORS, RECORD)
-    with pytest.raises(CheckpointError, match="written by a fit with other data or settings.*another checkpoint"):
+    with pytest.raises(CheckpointError, match=r"written by a fit with other data or settings.*another checkpoint"):
         load_checkpoint(tmp_path, "y")
 
 
@@ -59,7 +59,7 @@ def test_a_damaged_checkpoint_is_refused(damage: str, tmp_path: Path) -> None:
             "flipped": data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
         }[damage]
     )
-    with pytest.raises(CheckpointError, match="cannot be read.*Delete it to start from the beginning"):
+    with pytest.raises(CheckpointError, match=r"cannot be read.*Delete it to start from the beginning"):
         load_checkpoint(tmp_path, "x")
 
 
@@ -81,7 +81,7 @@ def test_a_kill_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, mon
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write a checkpoint.*checkpoint=None"):
+    with pytest.raises(OutputError, match=r"cannot write a checkpoint.*checkpoint=None"):
         save_checkpoint(tmp_path / "file" / "below", TENSORS, RECORD)
 
 
@@ -91,7 +91,14 @@ DATA = make_circle(150, n_neighbors=6, noise_features=1, random_state=0)
 def small_map(checkpoint: Path | None = None, **changes: object) -> SpectralMap:
     settings: dict = {"objective": "contrastive", "random_state": 4, "max_steps": 240} | changes
     return SpectralMap(
-        3, hidden_channels=(16,), batch_size=64, patience=99, dropout=0.1, checkpoint=checkpoint, device="cpu", **settings
+        3,
+        hidden_channels=(16,),
+        batch_size=64,
+        patience=99,
+        dropout=0.1,
+        checkpoint=checkpoint,
+        device="cpu",
+        **settings,
     )
 
 
@@ -173,3 +180,6 @@ def test_a_map_refuses_the_checkpoint_of_other_data_settings_or_seed(tmp_path: P
     with pytest.raises(CheckpointError, match="other data or settings"):
         small_map(tmp_path, max_steps=5).fit(DATA.X, graph=DATA.graph[np.arange(150)[::-1]])
     small_map(tmp_path, max_steps=5).fit(DATA.X, graph=DATA.graph)  # the same fit is welcome
+    small_map(tmp_path / "drawn", max_steps=5, random_state=np.random.default_rng(1)).fit(DATA.X, graph=DATA.graph)
+    with pytest.raises(CheckpointError, match="other data or settings"):
+        small_map(tmp_path / "drawn", max_steps=5, random_state=np.random.default_rng(2)).fit(DATA.X, graph=DATA.graph)

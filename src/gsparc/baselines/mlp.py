@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
-from gsparc.estimators._head import FeatureHead, HeadSettings
+from gsparc.estimators._head import FeatureHead, HeadSettings, encode_labels
 
 __all__ = ["MLPBaseline"]
 
@@ -44,13 +44,10 @@ class MLPBaseline(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from labelled nodes; ``y == -1`` is left out."""
+        """Learn from labelled nodes; -1 is read as in :class:`~gsparc.SparcClassifier`."""
         X = check_features(self, X, reset=True)
         labels = check_labels(y, X.shape[0])
-        known = labels != -1
-        self.classes_, numbers = np.unique(labels[known], return_inverse=True)
-        codes = np.full(len(labels), -1, np.int64)
-        codes[known] = numbers
+        self.classes_, codes = encode_labels(labels)
         settings = HeadSettings(max_steps=self.max_steps, seed=resolve_seed(self.random_state), verbose=self.verbose)
         nobody = np.zeros(0, np.int64)
         device = resolve_device(self.device)

@@ -42,6 +42,9 @@ Arrays = dict[str, np.ndarray]
 class SavedEstimator(BaseEstimator):
     """A scikit-learn estimator that is saved as a model folder."""
 
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _CLASSES[cls.__name__] = cls
@@ -84,7 +87,20 @@ class SavedEstimator(BaseEstimator):
 
 
 def load_model(folder: str | os.PathLike[str]) -> SavedEstimator:
-    """Load an estimator that was written by ``save``; nothing in the folder is executed."""
+    """Load an estimator that was written by ``save``; nothing in the folder is executed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from gsparc import SpectralMap, load_model
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> fitted = SpectralMap(2, max_steps=5, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fitted.save(folder)
+    ...     loaded = load_model(folder)
+    >>> bool((loaded.transform(X) == fitted.transform(X)).all())
+    True
+    """
     config, arrays = read_folder(folder)
     try:
         kind = _CLASSES[check_name("model class", config["class"], _CLASSES)]
@@ -220,5 +236,5 @@ def fingerprint(parameters: dict[str, Any], X: Any, graph: Graph, seed: int) -> 
     arrays += [X.indptr, X.indices, X.data] if sp.issparse(X) else [X]
     for array in arrays:
         if array is not None:
-            digest.update(memoryview(np.ascontiguousarray(array)).cast("B"))
+            digest.update(np.ascontiguousarray(array).data.cast("B"))
     return digest.hexdigest()

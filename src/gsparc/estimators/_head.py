@@ -7,13 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from sklearn.utils.multiclass import check_classification_targets
 
+from gsparc.exceptions import LabelError
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.training.batches import FeatureSource, Scaling
 from gsparc.training.classify import ClassTask, class_logits, fit_temperature
 from gsparc.training.loop import LoopSettings, run_loop
 
-__all__ = ["FeatureHead", "HeadSettings"]
+__all__ = ["FeatureHead", "HeadSettings", "encode_labels"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,25 @@ class HeadSettings:
     patience: int = 8
     verbose: int = 0
     seed: int = 0
+
+
+def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Classes, and the class number of each node: -1 for unlabelled."""
+    check_classification_targets(labels)
+    unlabelled = np.zeros(len(labels), bool)
+    # -1 and 1 alone are two classes
+    if labels.dtype.kind in "iu" and labels.size and labels.min() == -1 and set(np.unique(labels)) != {-1, 1}:
+        unlabelled = labels == -1
+    if unlabelled.all():
+        raise LabelError("every label is -1, which means unlabelled. Pass at least two classes.")
+    classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)
+    if len(classes) < 2:
+        raise LabelError(
+            f"the labels hold one class only ({classes[0]!r}), a classifier needs at least two. Only 1 class was given."
+        )
+    codes = np.full(len(labels), -1, np.int64)
+    codes[~unlabelled] = numbers
+    return classes, codes
 
 
 def _hold_out_labelled(codes: np.ndarray, preferred: np.ndarray, seed: int) -> np.ndarray:

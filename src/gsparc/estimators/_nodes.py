@@ -63,6 +63,8 @@ class NodeNames:
         else:
             data, ends = arrays["bytes"].tobytes(), arrays["ends"].tolist()
             names = np.array([data[a:b].decode() for a, b in zip([0, *ends[:-1]], ends, strict=True)])
-        if len(names) != count:
+            if arrays["bytes"].shape != (ends[-1] if ends else 0,):
+                raise ValueError("the node ids do not end where their bytes end")
+        if names.shape != (count,):
             raise ValueError(f"{len(names)} node ids for {count} nodes")
         return cls(count, names)

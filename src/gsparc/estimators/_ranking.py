@@ -40,18 +40,30 @@ def unit(rows: Any) -> Any:
     return np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
 
 
-def smoothed(graph: Graph, rows: Any, share: float) -> Any:
-    """``(1 - share) rows + share P rows``: seen nodes moved towards the mean of their neighbours."""
+def neighbor_means(graph: Graph, rows: Any, at: np.ndarray | None = None) -> Any:
+    """``P rows``: mean over each node and its neighbours, for the nodes ``at`` (all by default)."""
+    if at is None and not sp.issparse(rows):
+        tensor = torch.from_numpy(np.ascontiguousarray(rows))
+        return walk(graph.indptr, graph.indices, graph.weights, tensor).numpy()
+    at = np.arange(graph.num_nodes) if at is None else at
+    degrees = operator_degrees(graph.indptr, graph.weights)[at].astype(np.float32)
+    total = graph.to_scipy()[at] @ rows + rows[at]
+    if sp.issparse(total):
+        return sp.csr_array(sp.diags_array(1 / degrees) @ total, dtype=np.float32)
+    return (total / degrees[:, None]).astype(np.float32)
+
+
+def mixed(rows: Any, means: Any, share: float) -> Any:
+    """``(1 - share) rows + share means``: seen nodes moved towards their neighbours."""
     if share == 0.0:
         return rows
-    if not sp.issparse(rows):
-        tensor = torch.from_numpy(np.ascontiguousarray(rows))
-        mean = walk(graph.indptr, graph.indices, graph.weights, tensor).numpy()
-        return ((1 - share) * rows + share * mean).astype(np.float32)
-    degrees = operator_degrees(graph.indptr, graph.weights)
-    affinity = graph.to_scipy() + sp.eye_array(graph.num_nodes, format="csr", dtype=np.float32)
-    mean = sp.diags_array((1.0 / degrees).astype(np.float32)) @ (affinity @ rows)
-    return sp.csr_array((1 - share) * rows + share * mean, dtype=np.float32)
+    out = (1 - share) * rows + share * means
+    return sp.csr_array(out, dtype=np.float32) if sp.issparse(out) else out.astype(np.float32)
+
+
+def smoothed(graph: Graph, rows: Any, share: float) -> Any:
+    """``(1 - share) rows + share P rows`` for all nodes."""
+    return rows if share == 0.0 else mixed(rows, neighbor_means(graph, rows), share)
 
 
 class FeatureView:
@@ -103,16 +115,19 @@ class _Trial:
         self.degree = torch.from_numpy(np.log1p(graph.degrees()[at])).to(device, torch.float32)
         own = embedding[train]
         left = torch.from_numpy(embedding[queries]).to(device)
+        means = neighbor_means(graph, own, at)
         self.by_map = []
         for share in SMOOTH:
-            right = torch.from_numpy(unit(smoothed(graph, own, share)[at])).to(device)
+            right = torch.from_numpy(unit(mixed(own[at], means, share))).to(device)
             self.by_map.append(left @ right.T)
         own, left = unit(view)[train], unit(view[queries])
         dense = not sp.issparse(own)
         spread = 0 if dense else own.nnz / max(1, own.shape[0]) * 2 * graph.num_edges
+        shares = SMOOTH if spread <= _MAX_SMOOTHED else SMOOTH[:1]
+        means = neighbor_means(graph, own, at) if len(shares) > 1 else None
         self.by_features = []
-        for share in SMOOTH if spread <= _MAX_SMOOTHED else SMOOTH[:1]:
-            right = unit(smoothed(graph, own, share)[at])
+        for share in shares:
+            right = unit(mixed(own[at], means, share))
             product = left @ right.T
             product = product if dense else product.toarray()
             self.by_features.append(torch.from_numpy(np.ascontiguousarray(product)).to(device, torch.float32))

@@ -6,14 +6,13 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_labels, check_name, check_share
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, jsonable
-from gsparc.estimators._head import FeatureHead, HeadSettings
+from gsparc.estimators._head import FeatureHead, HeadSettings, encode_labels
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import FeatureView, unit
 from gsparc.estimators.embedding import SpectralMap
@@ -88,7 +87,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         self.spectral_map = spectral_map
         self.hidden_channels = hidden_channels
         self.dropout = dropout
-        self.input_dropout = input_dropout
+        self.input_dropout: float | Literal["auto"] = input_dropout
         self.batch_size = batch_size
         self.max_steps = max_steps
         self.learning_rate = learning_rate
@@ -121,31 +120,11 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         X = check_features(self, X, reset=True)
         labels = check_labels(y, X.shape[0])
         edges = None if graph is None else check_graph(graph, X.shape[0])
-        codes = self._encode(labels)
+        self.classes_, codes = encode_labels(labels)
         if X.shape[0] < 3:
             raise InputError(f"n_samples = {X.shape[0]} came, expected at least 3 nodes; 1 sample is not enough.")
         self._fit(X, codes, edges, resolve_seed(self.random_state))
         return self
-
-    def _encode(self, labels: np.ndarray) -> np.ndarray:
-        """Class numbers, -1 for unlabelled."""
-        check_classification_targets(labels)
-        unlabelled = np.zeros(len(labels), bool)
-        if labels.dtype.kind in "iu" and labels.size and labels.min() == -1 and not (labels == 1).all():
-            hidden = labels == -1
-            if set(np.unique(labels)) != {-1, 1}:  # -1 and 1 alone are two classes
-                unlabelled = hidden
-        if unlabelled.all():
-            raise LabelError("every label is -1, which means unlabelled. Pass at least two classes.")
-        self.classes_, numbers = np.unique(labels[~unlabelled], return_inverse=True)
-        if len(self.classes_) < 2:
-            raise LabelError(
-                f"the labels hold one class only ({self.classes_[0]!r}), a classifier needs at least two. "
-                "Only 1 class was given."
-            )
-        codes = np.full(len(labels), -1, np.int64)
-        codes[~unlabelled] = numbers
-        return codes
 
     def _fit(self, X: Any, codes: np.ndarray, graph: Any, seed: int) -> None:
         base = SpectralMap(self.n_components) if self.spectral_map is None else self.spectral_map

@@ -32,6 +32,7 @@ from gsparc.training.spectral import HeldOut, SpectralTask, hold_out, values_at
 __all__ = ["SpectralMap"]
 
 OBJECTIVES = ("contrastive", "rayleigh")
+_CUT_UP_TO = 200_000  # nodes; held-out nodes are cut out of graphs up to this size
 
 
 class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstimator):
@@ -87,7 +88,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
 
     Attributes
     ----------
-    eigenvalues_ : ndarray of shape (n_components_,)
+    eigenvalues_ : ndarray of shape (k,)
         Ritz values of the Laplacian, smallest first: 0 is as smooth as can be, 1 is unrelated to the edges.
     module_ : SpectralNet
         The fitted network, its output layer included.
@@ -96,7 +97,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
     operator_ : dict
         What was learned from: nodes, edges, components found and kept.
     n_components_ : int
-        Fewer than asked for when the seen nodes span fewer functions.
+        Number of components; fewer than asked for when the seen nodes span fewer functions.
 
     Notes
     -----
@@ -153,10 +154,10 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         self.hidden_channels = hidden_channels
         self.linear_path = linear_path
         self.dropout = dropout
-        self.input_dropout = input_dropout
+        self.input_dropout: float | Literal["auto"] = input_dropout
         self.batch_size = batch_size
         self.max_steps = max_steps
-        self.learning_rate = learning_rate
+        self.learning_rate: float | Literal["auto"] = learning_rate
         self.weight_decay = weight_decay
         self.patience = patience
         self.validation_share = validation_share
@@ -193,6 +194,11 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         check_name("objective", self.objective, OBJECTIVES)
         check_name("laplacian", self.laplacian, LAPLACIANS)
         check_name("components", self.components, ("all", "large"))
+        if self.checkpoint is not None and self.random_state is None:
+            raise InputError(
+                "checkpoint was given with random_state=None: a fit with a fresh seed can never be resumed. "
+                "Pass an integer random_state."
+            )
         for name, least in (
             ("k_power", 1),
             ("n_neighbors", 1),
@@ -208,10 +214,17 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         check_share("dropout", self.dropout, high=0.95)
         if self.input_dropout != "auto":
             check_share("input_dropout", self.input_dropout, high=0.95)
+        if self.learning_rate != "auto":
+            check_share("learning_rate", self.learning_rate, low=1e-12, high=1e3)
+        check_share("weight_decay", self.weight_decay, high=1e3)
+        if not isinstance(self.hidden_channels, (list, tuple)):
+            raise InputError(
+                f"hidden_channels={self.hidden_channels!r} came, expected widths such as (256, 256) or ()."
+            )
         for width in self.hidden_channels:
             check_count("hidden_channels", width, 1)
 
-    def _fit(self, X: Any, graph: Any, held_out: HeldOut | None = None) -> None:
+    def _fit(self, X: Any, graph: Any) -> None:
         if X.shape[0] < 3:
             raise InputError(
                 f"{X.shape[0]} node(s) came (n_samples = {X.shape[0]}), expected at least 3: "
@@ -239,10 +252,17 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
 
     def _train(self, X: Any, features: FeatureSource, operator: Operator, seed: int, device: Any) -> None:
         held = hold_out(operator.graph, self.validation_share, seed) if self.validation_share else None
-        graph = operator.graph if held is None else operator.graph[held.train]
-        train = operator.nodes if held is None else operator.nodes[held.train]
+        graph, train, judged, exclude = operator.graph, operator.nodes, None, None
+        if held is not None and graph.num_nodes > _CUT_UP_TO and operator.walk_length == 1:
+            exclude = held.nodes  # a few nodes of a large graph: not drawn, instead of cut out
+            judged = HeldOut(train, train[held.nodes], held.pointers, held.train[held.neighbours])
+        elif held is not None:
+            graph, train = graph[held.train], train[held.train]
+            judged = HeldOut(train, operator.nodes[held.nodes], held.pointers, held.neighbours)
+        self._held = None
         if held is not None:
-            held = HeldOut(train, operator.nodes[held.nodes], held.pointers, held.neighbours)
+            nodes = operator.nodes
+            self._held = HeldOut(nodes[held.train], nodes[held.nodes], held.pointers, held.neighbours)
         text = self._scaling.rows
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -254,13 +274,13 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
                 input_dropout=(0.3 if text else 0.0) if self.input_dropout == "auto" else self.input_dropout,
                 linear_path=self.linear_path,
             ).to(device)
-        sampler = EdgeSampler(graph, device, tau=self.tau, walk_length=operator.walk_length)
+        sampler = EdgeSampler(graph, device, tau=self.tau, walk_length=operator.walk_length, exclude=exclude)
         task = SpectralTask(
             self.module_,
             features,
             sampler,
             train,
-            held,
+            judged,
             objective=self.objective,
             batch_size=self.batch_size,
             nested=self.nested,
@@ -282,7 +302,6 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         )
         result = run_loop(task, settings, device)
         self.history_, self.n_steps_ = result.history, result.steps
-        self._held = held
 
     def _finish(self, features: FeatureSource, operator: Operator) -> None:
         """Rayleigh-Ritz over all seen nodes that take part, folded into the output layer."""
@@ -314,7 +333,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
 
         Returns
         -------
-        ndarray of shape (m, n_components_), float32
+        ndarray of shape (m, k), float32
         """
         check_is_fitted(self)
         X = check_features(self, X, reset=False)

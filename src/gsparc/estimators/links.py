@@ -101,13 +101,13 @@ class SparcLinkPredictor(SavedEstimator):
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
-        self.n_maps = n_maps
+        self.n_maps: int | Literal["auto"] = n_maps
         self.refine = refine
         self.spectral_steps = spectral_steps
         self.refine_steps = refine_steps
         self.hidden_channels = hidden_channels
         self.dropout = dropout
-        self.input_dropout = input_dropout
+        self.input_dropout: float | Literal["auto"] = input_dropout
         self.batch_size = batch_size
         self.temperature = temperature
         self.learning_rate = learning_rate

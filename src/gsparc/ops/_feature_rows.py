@@ -178,4 +178,5 @@ def _torch_sparse(rows: Any, device: torch.device) -> torch.Tensor:
     coo = rows.tocoo()
     where = torch.from_numpy(np.vstack([coo.row, coo.col]).astype(np.int64))
     size = (int(rows.shape[0]), int(rows.shape[1]))
-    return torch.sparse_coo_tensor(where, torch.from_numpy(coo.data), size).to(device).coalesce()
+    with torch.sparse.check_sparse_tensor_invariants(False):  # said aloud, or torch warns
+        return torch.sparse_coo_tensor(where, torch.from_numpy(coo.data), size).to(device).coalesce()

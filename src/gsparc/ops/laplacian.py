@@ -43,7 +43,7 @@ def normalized_affinity(adjacency: sp.csr_array, *, tau: float = 0.0) -> sp.csr_
 
     ``tau`` only enters the degrees here: the dense rank-one part is left to the caller.
     """
-    n = adjacency.shape[0]
+    n = len(adjacency.indptr) - 1
     affinity = sp.csr_array(adjacency, dtype=np.float64) + sp.eye_array(n, format="csr")
     scale = 1.0 / np.sqrt(np.asarray(affinity.sum(axis=1)).ravel() + tau)
     return sp.csr_array(affinity.multiply(scale[:, None]).multiply(scale[None, :]))
@@ -104,10 +104,9 @@ def _rows_times(indptr, indices, weights, values: Tensor, start: int, stop: int)
     data = torch.ones(last - first, device=device, dtype=values.dtype)
     if weights is not None:
         data = torch.from_numpy(np.ascontiguousarray(weights[first:last])).to(values)
-    block = torch.sparse_csr_tensor(
-        torch.from_numpy(np.ascontiguousarray(pointers)).to(device),
-        torch.from_numpy(columns.astype(np.int64)).to(device),
-        data,
-        size=shape,
-    )
-    return block @ values
+    lengths = torch.from_numpy(np.diff(pointers)).to(device)
+    row = torch.repeat_interleave(torch.arange(stop - start, device=device), lengths)
+    column = torch.from_numpy(columns.astype(np.int64)).to(device)
+    where = torch.stack([row, column])  # sorted and without repeats, as the graph's rows are
+    with torch.sparse.check_sparse_tensor_invariants(False):  # said aloud, or torch warns
+        return torch.sparse_coo_tensor(where, data, size=shape, is_coalesced=True) @ values

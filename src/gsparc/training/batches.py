@@ -44,6 +44,7 @@ class Scaling:
         """Row norms for sparse or non-negative count-like features, column statistics otherwise."""
         if sp.issparse(X):
             return cls(True, None, None)
+        X = np.asarray(X)
         sample = X[: min(len(X), 4096)]
         if sample.size and (sample >= 0).all() and (sample == 0).mean() > 0.5:
             return cls(True, None, None)
@@ -65,7 +66,7 @@ class Scaling:
 class FeatureSource:
     """Rows of a dense or sparse feature matrix, scaled, on a device; the matrix is never densified."""
 
-    def __init__(self, X: Features, scaling: Scaling, device: torch.device | str = "cpu") -> None:
+    def __init__(self, X: Any, scaling: Scaling, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self.num_rows, self.num_columns = int(X.shape[0]), int(X.shape[1])
         self.scaling = scaling
@@ -94,7 +95,7 @@ class FeatureSource:
         if self._dense is None:
             return self._sparse_rows(index)
         x = self._dense[index.to(self._dense.device)].to(self.device, non_blocking=True)
-        if self.scaling.rows:
+        if self._shift is None or self._factor is None:  # scaled by rows
             return x * (self.num_columns**0.5 / x.norm(dim=1, keepdim=True).clamp_min(1e-12))
         return (x - self._shift) * self._factor
 
@@ -122,13 +123,24 @@ class EdgeSampler:
 
     The operator is ``A + I + tau/n``; with ``walk_length = k`` a pair is the two ends of a
     stationary walk of 1 to ``k`` steps (the average of ``P, ..., P^k``). A draw costs
-    ``O(log n)``, whatever the number of edges.
+    ``O(log n)``, whatever the number of edges. Nodes in ``exclude`` are never drawn: that spares cutting
+    a large graph for a few held-out nodes.
     """
 
     def __init__(
-        self, graph: Graph, device: torch.device | str = "cpu", *, tau: float = 0.0, walk_length: int = 1
+        self,
+        graph: Graph,
+        device: torch.device | str = "cpu",
+        *,
+        tau: float = 0.0,
+        walk_length: int = 1,
+        exclude: np.ndarray | None = None,
     ) -> None:
         self.device = torch.device(device)
+        self._excluded: Tensor | None = None
+        if exclude is not None and len(exclude):
+            self._excluded = torch.zeros(graph.num_nodes, dtype=torch.bool, device=self.device)
+            self._excluded[as_tensor(exclude).to(self.device)] = True
         self.num_nodes, self.tau, self.walk_length = graph.num_nodes, float(tau), walk_length
         self._pointers = as_tensor(graph.indptr).to(self.device)
         self._indices = as_tensor(graph.indices).to(self.device)
@@ -143,6 +155,18 @@ class EdgeSampler:
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """``count`` pairs as two index tensors."""
+        source, target = self._draw(count, generator)
+        if self._excluded is None:
+            return source, target
+        for _ in range(2):  # excluded nodes are few: after two more draws hardly a pair is left
+            bad = self._excluded[source] | self._excluded[target]
+            again = self._draw(count, generator)
+            source, target = torch.where(bad, again[0], source), torch.where(bad, again[1], target)
+        bad = self._excluded[source] | self._excluded[target]
+        fallback = int((~self._excluded).nonzero()[0]) if bool(bad.any()) else 0
+        return source.masked_fill(bad, fallback), target.masked_fill(bad, fallback)
+
+    def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         n = self.num_nodes
         total = self._volume + n * (1.0 + self.tau)
         u = torch.rand(count, generator=generator, device=self.device, dtype=torch.float64) * total

@@ -19,7 +19,7 @@ __all__ = ["load_checkpoint", "save_checkpoint"]
 _NAME = "checkpoint.safetensors"
 
 
-def save_checkpoint(folder: str | Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
+def save_checkpoint(folder: str | os.PathLike[str], tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
     """Write one checkpoint; a kill at any moment leaves the previous one whole.
 
     ``record`` travels in the header of the same file, so tensors and record cannot disagree.
@@ -49,7 +49,9 @@ def save_checkpoint(folder: str | Path, tensors: dict[str, Tensor], record: dict
         ) from error
 
 
-def load_checkpoint(folder: str | Path, fingerprint: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def load_checkpoint(
+    folder: str | os.PathLike[str], fingerprint: str
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The checkpoint in ``folder``, ``None`` if there is none, an error if it is another fit's."""
     from safetensors import SafetensorError, safe_open
 
@@ -79,5 +81,5 @@ def _digest(tensors: dict[str, Tensor], text: str) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy()))
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

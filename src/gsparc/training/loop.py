@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +21,10 @@ __all__ = ["LoopResult", "LoopSettings", "Task", "run_loop"]
 class Task(Protocol):
     """What the loop needs to know of a model and its data."""
 
-    module: nn.Module
+    @property
+    def module(self) -> nn.Module:
+        """What is trained."""
+        ...
 
     def loss(self, generator: torch.Generator) -> Tensor:
         """Loss of one freshly drawn batch."""
@@ -54,7 +57,7 @@ class LoopSettings:
     bf16: bool = False
     description: str = "fit"
     show_progress: bool = False
-    checkpoint: str | Path | None = None
+    checkpoint: str | os.PathLike[str] | None = None
     checkpoint_seconds: float = 20.0
     fingerprint: str = ""
 

@@ -1,0 +1,83 @@
+"""Baselines: what they rank and classify by, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gsparc import Graph
+from gsparc.baselines import FeatureCosineLinks, MLPBaseline
+from gsparc.datasets import make_blocks
+from gsparc.exceptions import LabelError, UnknownNameError
+
+FEATURES = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0], [-1.0, 0.0]])
+STAR = Graph.from_edges([[3, 3, 3], [0, 1, 2]], num_nodes=4, node_ids=["a", "b", "c", "hub"])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_cosine_by_hand(form) -> None:
+    model = FeatureCosineLinks().fit(form(FEATURES), graph=STAR)
+    query = form(np.array([[3.0, 0.0]]))
+    np.testing.assert_allclose(model.score_all(query), [[1, 0.5**0.5, 0, -1]], atol=1e-6)
+    ids, scores = model.predict_links(query, k=3)
+    assert ids.tolist() == [["a", "b", "c"]]
+    np.testing.assert_allclose(scores, [[1, 0.5**0.5, 0]], atol=1e-6)
+
+
+def test_degree_alone_by_hand() -> None:
+    model = FeatureCosineLinks("only").fit(FEATURES, graph=STAR)
+    np.testing.assert_allclose(model.score_all(FEATURES[:2]), np.log([[2, 2, 2, 4]] * 2), rtol=1e-6)
+    assert model.predict_links(FEATURES[:1], k=1)[0].tolist() == [["hub"]]
+
+
+def test_degree_is_weighed_on_held_out_nodes() -> None:
+    # a star of 80 around one node, features are noise: popularity alone tells where links go
+    X = np.random.default_rng(0).standard_normal((81, 5))
+    star = Graph.from_edges(np.array([np.zeros(80, int), np.arange(1, 81)]), num_nodes=81)
+    seeds = range(3)
+    models = [FeatureCosineLinks("degree", random_state=seed).fit(X, graph=star) for seed in seeds]
+    assert all(model.weight_ > 0 for model in models)
+    assert FeatureCosineLinks("degree").fit(FEATURES, graph=STAR).weight_ == 0.0  # too few nodes to hold any out
+
+
+def test_unknown_prior() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown prior 'degre'. Did you mean 'degree'"):
+        FeatureCosineLinks("degre").fit(FEATURES, graph=STAR)  # type: ignore[arg-type]
+
+
+BLOCKS = make_blocks(200, 800, 6, branching=(3,), noise=0.3, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [BLOCKS.y, np.array(["x", "y", "z"])[BLOCKS.y], BLOCKS.y == 1, np.where(BLOCKS.y == 1, 1, -1)],
+    ids=["integers", "strings", "booleans", "minus and plus one"],
+)
+def test_the_mlp_learns_what_features_tell(labels: np.ndarray) -> None:
+    model = MLPBaseline(max_steps=100, random_state=0, device="cpu").fit(BLOCKS.X[:150], labels[:150])
+    assert model.classes_.tolist() == np.unique(labels).tolist()
+    assert (model.predict(BLOCKS.X[150:]) == labels[150:]).mean() > 0.9
+    proba = model.predict_proba(BLOCKS.X[150:])
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    assert proba.shape == (50, len(model.classes_))
+
+
+def test_unlabelled_nodes_do_not_count() -> None:
+    y = BLOCKS.y.copy()
+    y[100:] = -1
+    changed = np.array(BLOCKS.X[:150])
+    models = [MLPBaseline(max_steps=20, random_state=0, device="cpu").fit(changed[:n], y[:n]) for n in (150,)]
+    assert models[0].classes_.tolist() == [0, 1, 2]
+    for labels, words in ((np.full(150, -1), "every label is -1"), (np.zeros(150, int), "one class only")):
+        with pytest.raises(LabelError, match=words):
+            MLPBaseline().fit(changed, labels)
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    first, again, other = (
+        MLPBaseline(max_steps=10, random_state=seed, device="cpu").fit(BLOCKS.X, BLOCKS.y).predict_proba(BLOCKS.X)
+        for seed in (0, 0, 1)
+    )
+    assert first.tobytes() == again.tobytes()
+    assert first.tobytes() != other.tobytes()

@@ -1,0 +1,221 @@
+"""Bad input, for every estimator: a clear error of ours, never a crash deep inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+
+from gsparc import Graph, SparcClassifier, SparcLinkPredictor, SpectralMap
+from gsparc.exceptions import (
+    FeatureError,
+    GraphError,
+    GraphShapeError,
+    InputError,
+    LabelError,
+    UnknownNameError,
+)
+
+X = np.random.default_rng(0).standard_normal((30, 4))
+Y = np.arange(30) % 3
+GRAPH = Graph.from_edges(np.array([np.arange(29), np.arange(1, 30)]), num_nodes=30)
+SMALL: dict[str, Any] = {"random_state": 0, "device": "cpu"}
+
+
+def make(kind: str, **changes: Any) -> Any:
+    settings = SMALL | changes
+    if kind == "map":
+        return SpectralMap(2, hidden_channels=(4,), max_steps=2, batch_size=16, **settings)
+    if kind == "links":
+        return SparcLinkPredictor(
+            2, n_maps=1, hidden_channels=(4,), spectral_steps=2, refine_steps=2, batch_size=16, **settings
+        )
+    base = SpectralMap(2, hidden_channels=(4,), max_steps=2, batch_size=16)
+    return SparcClassifier(spectral_map=base, hidden_channels=4, max_steps=2, **settings)
+
+
+def fit(kind: str, X: Any = X, y: Any = Y, graph: Any = GRAPH, **changes: Any) -> Any:
+    model = make(kind, **changes)
+    return model.fit(X, y, graph=graph) if kind == "classifier" else model.fit(X, graph=graph)
+
+
+def with_value(value: float) -> np.ndarray:
+    out = X.copy()
+    out[3, 1] = value
+    return out
+
+
+KINDS = ["map", "links", "classifier"]
+every = pytest.mark.parametrize("kind", KINDS)
+
+
+@every
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, pd.DataFrame])
+def test_features_that_are_not_finite(kind: str, form: Any) -> None:
+    with pytest.raises(FeatureError, match=r"NaN[\s\S]*SimpleImputer"):
+        fit(kind, form(with_value(np.nan)))
+    with pytest.raises(FeatureError, match=r"infinity[\s\S]*Replace infinite values"):
+        fit(kind, form(with_value(np.inf)))
+    with pytest.raises(FeatureError, match=r"infinity|too large"):
+        fit(kind, form(with_value(1e300)))  # beyond float32
+
+
+@every
+def test_features_that_are_not_numbers(kind: str) -> None:
+    with pytest.raises(FeatureError, match=r"could not convert string.*TfidfVectorizer"):
+        fit(kind, np.array([["a", "b"]] * 30))
+    with pytest.raises(FeatureError, match=r"1D array|Reshape"):
+        fit(kind, X[:, 0])
+    with pytest.raises(FeatureError, match="0 feature"):
+        fit(kind, X[:, :0])
+
+
+@every
+def test_graph_and_features_of_different_sizes(kind: str) -> None:
+    with pytest.raises(GraphShapeError, match="graph has 30 nodes but X has 20 rows"):
+        fit(kind, X[:20], Y[:20])
+    with pytest.raises(GraphError, match="20"):
+        fit(kind, graph=GRAPH.to_scipy()[:20])
+
+
+@every
+def test_edges_that_name_no_node(kind: str) -> None:
+    with pytest.raises(GraphError, match="30"):
+        fit(kind, graph=np.array([[0, 1], [1, 2], [2, 30]]))
+    with pytest.raises(GraphError, match=r"-1|negative"):
+        fit(kind, graph=np.array([[0, 1], [1, 2], [2, -1]]))
+    with pytest.raises(GraphError, match="no edges, so there is no structure to learn"):
+        fit(kind, graph=Graph.empty(30))
+
+
+@every
+def test_too_few_nodes(kind: str) -> None:
+    for n in (1, 2):
+        with pytest.raises(InputError, match=rf"n_samples = {n}|{n} node|at least 3|one class only|minimum"):
+            fit(kind, X[:n], Y[:n], graph=None)
+    assert np.isfinite(_answer(kind, fit(kind, X[:3], Y[:3], graph=[[0, 1], [1, 2]]), X[:3])).all()
+
+
+def _answer(kind: str, model: Any, rows: Any) -> np.ndarray:
+    return getattr(model, {"map": "transform", "links": "score_all", "classifier": "predict_proba"}[kind])(rows)
+
+
+@every
+def test_new_rows_of_another_width_and_no_fit(kind: str) -> None:
+    with pytest.raises(NotFittedError, match="not fitted"):
+        _answer(kind, make(kind), X)
+    with pytest.raises(NotFittedError, match="not fitted"):
+        make(kind).save("never")
+    model = fit(kind)
+    with pytest.raises(FeatureError, match=r"X has 3 features, but .* is expecting 4.*same columns"):
+        _answer(kind, model, X[:, :3])
+    with pytest.raises(FeatureError, match="NaN"):
+        _answer(kind, model, with_value(np.nan))
+
+
+@every
+@pytest.mark.parametrize("state", [-1, 1.5, "seed", True])
+def test_seeds(kind: str, state: Any) -> None:
+    with pytest.raises(InputError, match=r"random_state=.*integer >= 0"):
+        fit(kind, random_state=state)
+
+
+@every
+@pytest.mark.parametrize("device", ["toaster", "cuda:99", None, 2.5])
+def test_devices(kind: str, device: Any) -> None:
+    with pytest.raises(InputError, match=r"device=.*'cpu'|CUDA"):
+        fit(kind, device=device)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"laplacian": "symm"}, "unknown laplacian 'symm'. Did you mean 'sym'"),
+        ({"objective": "Contrastive"}, "unknown objective 'Contrastive'. Did you mean 'contrastive'"),
+        ({"objective": "zzz"}, "unknown objective 'zzz'. Known: contrastive, rayleigh"),
+        ({"components": "larg"}, "Did you mean 'large'"),
+    ],
+)
+def test_names_of_the_map(changes: dict[str, str], words: str) -> None:
+    with pytest.raises(UnknownNameError, match=words):
+        fit("map", **changes)
+
+
+def test_the_name_of_the_backbone() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown backbone 'mpl'. Did you mean 'mlp'"):
+        fit("classifier", backbone="mpl")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"k_power": 0},
+        {"n_neighbors": 1.5},
+        {"patience": True},
+        {"alpha": 1.5},
+        {"tau": -1},
+        {"tau": float("nan")},
+        {"validation_share": 0.9},
+        {"dropout": 1.0},
+        {"input_dropout": "some"},
+        {"diffusion_time": -1},
+    ],
+    ids=str,
+)
+def test_numbers_of_the_map(changes: dict[str, Any]) -> None:
+    (name, value) = next(iter(changes.items()))
+    with pytest.raises(InputError, match=f"{name}={value!r} came, expected a"):
+        fit("map", **changes)
+
+
+def test_widths_and_counts_of_the_map() -> None:
+    for bad in (0, -3, 2.0, "8", None):
+        with pytest.raises(InputError, match="n_components="):
+            SpectralMap(bad, **SMALL).fit(X, graph=GRAPH)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="hidden_channels=0"):
+        SpectralMap(2, hidden_channels=(4, 0), **SMALL).fit(X, graph=GRAPH)
+    with pytest.raises(InputError, match="hidden_channels=64 came"):
+        SpectralMap(2, hidden_channels=64, **SMALL).fit(X, graph=GRAPH)  # type: ignore[arg-type]
+    for bad in (0.0, -1e-3, "fast", float("nan")):
+        with pytest.raises(InputError, match="learning_rate="):
+            SpectralMap(2, learning_rate=bad, **SMALL).fit(X, graph=GRAPH)  # type: ignore[arg-type]
+
+
+def test_labels() -> None:
+    with pytest.raises(LabelError, match=r"one class only .*needs at least two"):
+        fit("classifier", y=np.zeros(30, int))
+    with pytest.raises(LabelError, match="one class only"):
+        fit("classifier", y=np.where(np.arange(30) < 5, 4, -1))
+    with pytest.raises(LabelError, match="every label is -1"):
+        fit("classifier", y=np.full(30, -1))
+    with pytest.raises(LabelError, match="y has 29 labels but X has 30 rows"):
+        fit("classifier", y=Y[:29])
+    with pytest.raises(LabelError, match="target y is None"):
+        fit("classifier", y=None)
+    with pytest.raises(LabelError, match=r"NaN or infinity.*integer -1"):
+        fit("classifier", y=np.where(np.arange(30) < 3, np.nan, Y))
+    with pytest.raises(ValueError, match="Unknown label type"):
+        fit("classifier", y=np.linspace(0, 1, 30))  # a regression target
+    single = np.zeros(30, int)
+    single[4] = 1
+    assert fit("classifier", y=single).predict_proba(X).shape == (30, 2)
+
+
+def test_how_many_neighbours() -> None:
+    for kind, call in (("links", "predict_links"), ("classifier", "nearest")):
+        model = fit(kind)
+        for bad in (0, -1, 2.5, "3"):
+            with pytest.raises(InputError, match=f"k={bad!r} came, expected a whole number >= 1"):
+                getattr(model, call)(X, k=bad)
+
+
+def test_extreme_but_finite_features_are_survived() -> None:
+    wild = X.copy()
+    wild[:, 0] *= 1e30
+    wild[:, 1] *= 1e-30
+    model = fit("map", wild)
+    assert np.isfinite(model.transform(wild)).all()

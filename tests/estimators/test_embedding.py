@@ -1,0 +1,245 @@
+"""SpectralMap: known eigenfunctions, the same answer for the same question, and awkward graphs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+import scipy.sparse.linalg
+
+from gsparc import Graph, SpectralMap, load_model
+from gsparc.datasets import make_blocks, make_circle
+from gsparc.datasets.generators.manifolds import true_eigenfunctions
+from gsparc.estimators import embedding
+from gsparc.exceptions import FeatureError
+from gsparc.metrics import grassmann_distance
+from gsparc.ops.laplacian import normalized_affinity
+from gsparc.training import spectral
+from gsparc.training.batches import EdgeSampler
+
+CIRCLE = make_circle(600, n_neighbors=20, noise_features=0, n_unseen=200, random_state=0)
+BLOCKS = make_blocks(120, 500, 6, branching=(3, 2), random_state=1)
+
+
+def tiny(n_components: int = 4, **changes) -> SpectralMap:
+    settings = {"hidden_channels": (16,), "max_steps": 30, "batch_size": 128, "random_state": 0} | changes
+    return SpectralMap(n_components, device="cpu", **settings)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> SpectralMap:
+    return tiny().fit(BLOCKS.X, graph=BLOCKS.graph)
+
+
+@pytest.mark.parametrize("objective", ["contrastive", "rayleigh"])
+def test_the_circle_is_recovered_on_points_without_edges(objective: str) -> None:
+    # the third and fourth function are cos and sin of twice the angle: not linear in the features
+    options = {"hidden_channels": (64, 64), "max_steps": 400, "batch_size": 1024, "learning_rate": 3e-3}
+    model = tiny(objective=objective, patience=99, **options).fit(CIRCLE.X, graph=CIRCLE.graph)
+    unseen = CIRCLE.extra["X_unseen"]
+    truth = true_eigenfunctions(CIRCLE, CIRCLE.extra["coordinates_unseen"], 4)
+    untrained = tiny(max_steps=1).fit(CIRCLE.X, graph=CIRCLE.graph)
+    # over three seeds and both objectives: at most 0.16; linear algebra on untrained features gives 0.26
+    assert (
+        grassmann_distance(model.transform(unseen), truth)
+        < 0.2
+        < grassmann_distance(untrained.transform(unseen), truth)
+    )
+    operator = normalized_affinity(CIRCLE.graph.to_scipy())
+    exact = 1 - np.sort(scipy.sparse.linalg.eigsh(operator, 5, which="LA", v0=np.ones(600))[0])[::-1][1:]
+    assert (np.diff(model.eigenvalues_) >= 0).all()
+    assert (model.eigenvalues_ >= exact - 1e-6).all()  # Ritz values of a Laplacian lie above the true ones
+    np.testing.assert_allclose(model.eigenvalues_, exact, rtol=0.25)  # at most 0.19 over the same six fits
+    assert untrained.eigenvalues_[3] > 1.5 * exact[3]
+
+
+def test_coordinates_of_seen_nodes_are_orthonormal_under_the_degrees(fitted: SpectralMap) -> None:
+    values = fitted.transform(BLOCKS.X).astype(float)
+    pi = BLOCKS.graph.degrees() + 1
+    pi /= pi.sum()
+    np.testing.assert_allclose((pi[:, None] * values).T @ values, np.eye(4), atol=1e-4)
+    np.testing.assert_allclose(pi @ values, 0, atol=1e-4)
+    assert values.shape == (120, 4)
+    assert fitted.n_components_ == len(fitted.eigenvalues_) == 4
+
+
+def test_one_row_and_chunks_give_what_the_batch_gives(fitted: SpectralMap, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fitted.transform(BLOCKS.X)
+    assert whole.dtype == np.float32
+    np.testing.assert_allclose(fitted.transform(BLOCKS.X[7:8]), whole[7:8], rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(embedding, "values_at", lambda *a: spectral.values_at(*a, chunk=7))
+    np.testing.assert_allclose(fitted.transform(BLOCKS.X), whole, rtol=1e-4, atol=1e-5)
+
+
+def test_dense_and_sparse_forms_of_the_same_counts_agree() -> None:
+    rng = np.random.default_rng(0)
+    counts = (rng.random((120, 40)) < 0.1).astype(np.float32)
+    dense = tiny(max_steps=5).fit(counts, graph=BLOCKS.graph)
+    sparse = tiny(max_steps=5).fit(sp.csr_matrix(counts), graph=BLOCKS.graph)
+    # the same map answers alike for both forms
+    for model in (dense, sparse):
+        np.testing.assert_allclose(model.transform(counts), model.transform(sp.csr_array(counts)), rtol=1e-3, atol=1e-4)
+    assert dense._scaling.rows
+    assert dense.module_.input_dropout == sparse.module_.input_dropout == 0.3
+
+
+def test_dense_and_sparse_fits_without_dropout_agree() -> None:
+    counts = (np.random.default_rng(0).random((120, 40)) < 0.1).astype(np.float32)
+    options = {"max_steps": 3, "dropout": 0.0, "input_dropout": 0.0}
+    dense = tiny(**options).fit(counts, graph=BLOCKS.graph)
+    sparse = tiny(**options).fit(sp.csr_array(counts), graph=BLOCKS.graph)
+    np.testing.assert_allclose(dense.eigenvalues_, sparse.eigenvalues_, rtol=1e-2)
+
+
+def test_tables_are_taken_and_their_columns_checked(fitted: SpectralMap) -> None:
+    names = [f"c{i}" for i in range(6)]
+    for table in (pd.DataFrame(BLOCKS.X, columns=names), pl.DataFrame(np.asarray(BLOCKS.X), schema=names)):
+        model = tiny().fit(table, graph=BLOCKS.graph)
+        np.testing.assert_array_equal(model.transform(table), fitted.transform(BLOCKS.X))
+        assert model.feature_names_in_.tolist() == names
+    swapped = pd.DataFrame(BLOCKS.X, columns=names)[names[::-1]]
+    with pytest.raises(FeatureError, match="same order as they were in fit"):
+        model.transform(swapped)
+    assert model.get_feature_names_out().tolist() == [f"spectralmap{i}" for i in range(4)]
+
+
+def test_the_same_seed_gives_the_same_bytes(fitted: SpectralMap) -> None:
+    np.random.seed(99)  # noqa: NPY002  (global state must not matter)
+    again = tiny().fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert again.transform(BLOCKS.X).tobytes() == fitted.transform(BLOCKS.X).tobytes()
+    other = tiny(random_state=1).fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert not np.allclose(other.eigenvalues_, fitted.eigenvalues_, atol=1e-7)
+
+
+def test_longer_walks_and_feature_edges() -> None:
+    options = {"hidden_channels": (), "max_steps": 60, "validation_share": 0.0, "batch_size": 512}
+    plain = tiny(2, **options).fit(CIRCLE.X, graph=CIRCLE.graph)
+    longer = tiny(2, laplacian="k-power", k_power=3, **options).fit(CIRCLE.X, graph=CIRCLE.graph)
+    # two linear functions of the two coordinates are all there is, whatever the objective: one span
+    mu = 1 - plain.eigenvalues_
+    np.testing.assert_allclose(1 - longer.eigenvalues_, (mu + mu**2 + mu**3) / 3, rtol=0.02)
+    mixed = tiny(laplacian="feature-edge", alpha=0.3).fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert mixed.operator_["edges"] > BLOCKS.graph.num_edges
+    assert np.isfinite(mixed.transform(BLOCKS.X)).all()
+    assert mixed.operator_["laplacian"] == "feature-edge"
+
+
+def test_weights_and_tau_change_the_operator(fitted: SpectralMap) -> None:
+    heavy = BLOCKS.graph.to_scipy().astype(np.float32) * 10
+    weighted = tiny().fit(BLOCKS.X, graph=Graph.from_scipy(heavy))
+    assert not np.allclose(weighted.eigenvalues_, fitted.eigenvalues_, atol=1e-3)
+    damped = tiny(tau=5.0).fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert damped.eigenvalues_[0] > fitted.eigenvalues_[0]
+
+
+def test_held_out_nodes_of_a_large_graph_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding, "_CUT_UP_TO", 50)  # now 120 nodes are many
+    drawn, real = [], EdgeSampler.sample
+    monkeypatch.setattr(EdgeSampler, "sample", lambda *a: drawn.append(real(*a)) or drawn[-1])
+    model = tiny(max_steps=100).fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert model._held is not None
+    assert len(drawn) > 100
+    nodes = np.concatenate([ends.numpy() for pair in drawn for ends in pair])
+    assert not np.isin(model._held.nodes, nodes).any()
+    assert len(np.unique(nodes)) == 120 - len(model._held.nodes)
+    # the same nodes are judged as where the graph is cut, by the same edges
+    monkeypatch.undo()
+    cut = tiny(max_steps=100).fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert cut._held is not None
+    np.testing.assert_array_equal(cut._held.nodes, model._held.nodes)
+    np.testing.assert_allclose(cut.eigenvalues_, model.eigenvalues_, atol=0.05)
+
+
+def two_cliques_and_dust() -> tuple[np.ndarray, Graph]:
+    """Two cliques of twenty, 50 nodes alone, and a pair."""
+    first = np.array(np.triu_indices(20, 1))
+    edges = np.hstack([first, first + 20, [[90], [91]]])
+    X = np.random.default_rng(0).standard_normal((92, 3))
+    X[:20, 0] += 4
+    return X, Graph.from_edges(edges, num_nodes=92)
+
+
+def test_small_components_are_left_out_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    X, graph = two_cliques_and_dust()
+    with caplog.at_level(logging.INFO, "gsparc"):
+        model = tiny(max_steps=60).fit(X, graph=graph)
+    assert model.operator_ == {
+        "laplacian": "sym",
+        "edges_from": "graph",
+        "components_kept": 2,
+        "components": 53,
+        "nodes": 40,
+        "edges": 380,
+    }
+    assert "53 connected components; the map is learned on the 2 large ones (40 nodes)" in caplog.text
+    values = model.transform(X)
+    assert values.shape[0] == 92
+    assert np.isfinite(values).all()
+    assert model.eigenvalues_[0] < 0.3  # which clique a node is in
+    split = np.sign(values[:40, 0])
+    assert abs(split[:20].mean() - split[20:].mean()) > 1.5
+    everything = tiny(components="all").fit(X, graph=graph)
+    assert everything.operator_["nodes"] == 92
+    assert "components_kept" not in everything.operator_
+
+
+def test_more_components_than_nodes_gives_fewer_columns() -> None:
+    edges = np.array([range(11), range(1, 12)])
+    X = np.random.default_rng(0).standard_normal((12, 20))
+    model = tiny(64).fit(X, graph=edges)
+    assert model.n_components_ <= 11
+    assert model.transform(X).shape == (12, model.n_components_)
+    assert len(model.get_feature_names_out()) == model.n_components_
+    assert np.isfinite(model.transform(X)).all()
+    assert (model.eigenvalues_ >= -1e-6).all()
+
+
+def test_linear_map_of_few_features_spans_few_functions() -> None:
+    model = tiny(10, hidden_channels=()).fit(BLOCKS.X[:, :2], graph=BLOCKS.graph)
+    assert model.n_components_ == 2
+
+
+def test_features_that_tell_nothing_are_refused() -> None:
+    for X in (np.ones((120, 3)), sp.csr_array(np.ones((120, 3)))):
+        with pytest.raises(FeatureError, match="all 120 rows of X are the same"):
+            tiny().fit(X, graph=BLOCKS.graph)
+
+
+def test_diffusion_time_scales_the_columns(fitted: SpectralMap) -> None:
+    scaled = tiny(diffusion_time=2.0).fit(BLOCKS.X, graph=BLOCKS.graph)
+    mu = np.clip(1 - fitted.eigenvalues_, 0, None)
+    np.testing.assert_allclose(scaled.transform(BLOCKS.X), fitted.transform(BLOCKS.X) * mu**2, rtol=1e-5, atol=1e-7)
+
+
+def test_save_and_load_give_the_same_bytes(fitted: SpectralMap, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "a")
+    loaded = load_model(tmp_path / "a")
+    assert isinstance(loaded, SpectralMap)
+    assert loaded.transform(BLOCKS.X).tobytes() == fitted.transform(BLOCKS.X).tobytes()
+    assert loaded.eigenvalues_.tobytes() == np.asarray(fitted.eigenvalues_).tobytes()
+    assert (loaded.operator_, loaded.history_) == (fitted.operator_, fitted.history_)
+    assert loaded.get_params()["n_components"] == 4
+    loaded.save(tmp_path / "b")
+    for name in ("weights.safetensors", "config.json", "checksums.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_without_a_graph_feature_neighbours_serve() -> None:
+    X = np.vstack([np.random.default_rng(i).normal(6 * i, 1, (40, 2)) for i in range(2)])
+    for form in (X, sp.csr_array(X)):
+        model = tiny(2, n_neighbors=5).fit(form)
+        assert model.operator_["edges_from"] == "feature neighbours"
+        assert model.operator_["components"] >= 2
+        assert np.isfinite(model.transform(form)).all()
+
+
+@pytest.mark.parametrize("options", [{"nested": True}, {"validation_share": 0.0}, {"linear_path": True}])
+def test_options_run_and_are_ordered(options: dict) -> None:
+    model = tiny(**options).fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert (np.diff(model.eigenvalues_) >= 0).all()
+    assert ("score" in model.history_[0]) == (options != {"validation_share": 0.0})

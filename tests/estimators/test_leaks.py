@@ -1,0 +1,163 @@
+"""Nothing of a cold node enters a fitted model: change, permute or delete it and the artefact keeps every byte."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gsparc import Graph, SparcClassifier, SparcLinkPredictor, SpectralMap
+from gsparc.baselines import FeatureCosineLinks, MLPBaseline
+from gsparc.datasets import make_blocks
+from gsparc.splits import ColdStartSplit
+
+DATA = make_blocks(150, 900, 6, branching=(3,), random_state=0)
+FOLD = next(iter(ColdStartSplit("dense", random_state=0).split(DATA.X, DATA.y)))
+SEEN = np.sort(np.asarray(FOLD[0]))
+COLD = np.setdiff1d(np.arange(150), SEEN)
+
+Full = tuple[np.ndarray, np.ndarray, sp.csr_array]
+
+
+def as_it_is() -> Full:
+    return np.array(DATA.X), np.array(DATA.y), DATA.graph.to_scipy()
+
+
+def other_edges(adjacency: sp.csr_array, seed: int) -> sp.csr_array:
+    """All edges with a cold end are gone, and random ones have come."""
+    rng = np.random.default_rng(seed)
+    cold = np.isin(np.arange(150), COLD)
+    dense = adjacency.toarray()
+    dense[cold] = dense[:, cold] = 0
+    if seed:
+        fresh = np.triu(rng.random((150, 150)) < 0.3, 1) * (cold[:, None] | cold[None, :])
+        dense = dense + fresh + fresh.T
+    return sp.csr_array(dense)
+
+
+def changed() -> Full:
+    X, y, adjacency = as_it_is()
+    X[COLD] = 1000 * np.random.default_rng(1).standard_normal((len(COLD), 6))
+    y[COLD] = 7  # a class that no seen node has
+    return X, y, adjacency
+
+
+def permuted() -> Full:
+    X, y, adjacency = as_it_is()
+    order = np.arange(150)
+    order[COLD] = np.random.default_rng(2).permutation(COLD)
+    return X[order], y[order], adjacency[order][:, order]
+
+
+def deleted() -> Full:
+    X, y, adjacency = as_it_is()
+    X[COLD], y[COLD] = 0, -1
+    return X, y, other_edges(adjacency, 0)
+
+
+def rewired() -> Full:
+    X, y, adjacency = as_it_is()
+    return X, y, other_edges(adjacency, 3)
+
+
+def cut(full: Full) -> tuple[np.ndarray, np.ndarray, Graph]:
+    X, y, adjacency = full
+    return X[SEEN], y[SEEN], Graph.from_scipy(adjacency)[SEEN]
+
+
+SMALL = {"random_state": 0, "device": "cpu"}
+MAP = SpectralMap(4, hidden_channels=(8,), max_steps=60, batch_size=64, **SMALL)
+
+
+def fit_map(X: np.ndarray, y: np.ndarray, graph: Graph) -> SpectralMap:
+    return SpectralMap(**MAP.get_params()).fit(X, graph=graph)
+
+
+def fit_links(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcLinkPredictor:
+    model = SparcLinkPredictor(
+        8, n_maps=2, hidden_channels=(8,), spectral_steps=10, refine_steps=30, batch_size=64, **SMALL
+    )
+    return model.fit(X, graph=graph)
+
+
+def fit_classifier(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcClassifier:
+    return SparcClassifier(spectral_map=MAP, hidden_channels=8, max_steps=30, **SMALL).fit(X, y, graph=graph)
+
+
+def fit_mlp(X: np.ndarray, y: np.ndarray, graph: Graph) -> MLPBaseline:
+    return MLPBaseline(max_steps=20, **SMALL).fit(X, y)
+
+
+def fit_cosine(X: np.ndarray, y: np.ndarray, graph: Graph) -> FeatureCosineLinks:
+    return FeatureCosineLinks("degree", random_state=0).fit(X, graph=graph)
+
+
+def artefact(model: object, folder: Path) -> str:
+    """Digest of all that was fitted."""
+    if isinstance(model, (SpectralMap, SparcLinkPredictor, SparcClassifier)):
+        model.save(folder)
+        names = ("weights.safetensors", "config.json")
+        return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
+    if isinstance(model, MLPBaseline):
+        arrays, config = model.head_.arrays(), model.head_.config()
+        arrays |= {"shift": np.asarray(model.head_.scaling.shift), "factor": np.asarray(model.head_.scaling.factor)}
+    else:
+        assert isinstance(model, FeatureCosineLinks)
+        arrays, config = model.index_.state()
+        config = {**config, "weight": model.weight_}
+    parts = [repr(config).encode(), *(name.encode() + arrays[name].tobytes() for name in sorted(arrays))]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+METHODS = [fit_map, fit_links, fit_classifier, fit_mlp, fit_cosine]
+CHANGES = [changed, permuted, deleted, rewired]
+
+
+@pytest.mark.parametrize("fit", METHODS)
+def test_cold_nodes_leave_no_trace(fit: Callable, tmp_path: Path) -> None:
+    expected = artefact(fit(*cut(as_it_is())), tmp_path / "model")
+    for change in CHANGES:
+        assert artefact(fit(*cut(change())), tmp_path / "model") == expected, change.__name__
+
+
+@pytest.mark.parametrize("fit", METHODS)
+def test_seen_nodes_do_leave_one(fit: Callable, tmp_path: Path) -> None:
+    expected = artefact(fit(*cut(as_it_is())), tmp_path / "model")
+    X, y, adjacency = as_it_is()
+    X[SEEN[0], 0] += 0.5
+    assert artefact(fit(*cut((X, y, adjacency))), tmp_path / "model") != expected
+
+
+def leak_by_features(full: Full) -> SpectralMap:
+    """Scales the features by the deviation over all nodes, the cold ones too: a usual mistake."""
+    X, y, graph = cut(full)
+    return fit_map(X / np.maximum(full[0].std(axis=0), 1e-9) + full[0].mean(axis=0), y, graph)
+
+
+def leak_by_degrees(full: Full) -> SparcLinkPredictor:
+    """Weighs the seen edges by degrees of the full graph."""
+    X, y, graph = cut(full)
+    degrees = np.asarray(full[2].sum(axis=1)).ravel()[SEEN]
+    weighted = graph.to_scipy().multiply(1 / np.sqrt(1 + degrees)[:, None]).multiply(1 / np.sqrt(1 + degrees)[None])
+    return fit_links(X, y, Graph.from_scipy(sp.csr_array(weighted)))
+
+
+@pytest.mark.parametrize(("leaky", "changes"), [(leak_by_features, [changed, deleted]), (leak_by_degrees, [rewired])])
+def test_a_model_that_leaks_is_caught(leaky: Callable, changes: list[Callable], tmp_path: Path) -> None:
+    expected = artefact(leaky(as_it_is()), tmp_path / "model")
+    assert artefact(leaky(as_it_is()), tmp_path / "model") == expected
+    for change in changes:
+        assert artefact(leaky(change()), tmp_path / "model") != expected, change.__name__
+
+
+def test_the_changes_do_change_something() -> None:
+    X, y, adjacency = as_it_is()
+    for change in CHANGES:
+        new_X, new_y, new_adjacency = change()
+        assert (new_X != X).any() or (new_y != y).any() or (new_adjacency != adjacency).nnz
+        np.testing.assert_array_equal(new_X[SEEN], X[SEEN])
+        assert (new_adjacency[SEEN][:, SEEN] != adjacency[SEEN][:, SEEN]).nnz == 0
