@@ -5,19 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from gsparc._typing import RandomState
 from gsparc.exceptions import InputError
+
+if TYPE_CHECKING:
+    import torch  # takes seconds: what only needs a seed or a bar does without it
 
 __all__ = ["Progress", "progress_bar", "resolve_device", "resolve_seed", "torch_generator"]
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
     """Turn ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` into a usable device."""
+    import torch
+
     if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -51,6 +55,8 @@ def resolve_seed(random_state: RandomState) -> int:
 
 def torch_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A torch generator on ``device`` started from ``seed``."""
+    import torch
+
     return torch.Generator(device=device).manual_seed(seed)
 
 

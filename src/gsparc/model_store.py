@@ -68,6 +68,7 @@ def _write_files(folder: Path, config: dict[str, Any], arrays: Arrays) -> None:
     sums = {name: _checksum(folder / name) for name in (_CONFIG, _WEIGHTS)}
     (folder / _CHECKSUMS).write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
     for name in (_CONFIG, _WEIGHTS, _CHECKSUMS):
+        (folder / name).chmod(0o644)  # safetensors keeps its file to the owner; a model is there to be shared
         with open(folder / name, "rb") as stream:
             os.fsync(stream.fileno())
 

@@ -110,7 +110,7 @@ class SparseRows:
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {
             "features_data": self.rows.data,
-            "features_indices": self.rows.indices.astype(np.int64),
+            "features_indices": self.rows.indices.astype(np.int32 if self.shape[1] < 2**31 else np.int64),
             "features_indptr": self.rows.indptr.astype(np.int64),
             "features_shape": np.array(self.rows.shape, dtype=np.int64),
         }
