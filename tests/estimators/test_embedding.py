@@ -27,8 +27,8 @@ BLOCKS = make_blocks(120, 500, 6, branching=(3, 2), random_state=1)
 
 
 def tiny(n_components: int = 4, **changes) -> SpectralMap:
-    settings = {"hidden_channels": (16,), "max_steps": 30, "batch_size": 128, "random_state": 0} | changes
-    return SpectralMap(n_components, device="cpu", **settings)
+    settings = {"hidden_channels": (16,), "max_steps": 30, "batch_size": 128, "oversample": 1, "random_state": 0}
+    return SpectralMap(n_components, device="cpu", **(settings | changes))
 
 
 @pytest.fixture(scope="module")
@@ -243,3 +243,35 @@ def test_options_run_and_are_ordered(options: dict) -> None:
     model = tiny(**options).fit(BLOCKS.X, graph=BLOCKS.graph)
     assert (np.diff(model.eigenvalues_) >= 0).all()
     assert ("score" in model.history_[0]) == (options != {"validation_share": 0.0})
+
+
+def test_projected_feature_neighbours_mostly_agree_with_the_exact_ones(monkeypatch) -> None:
+    from gsparc.estimators import _base
+
+    rng = np.random.default_rng(0)
+    blobs = np.repeat(rng.random((20, 300)) < 0.1, 10, axis=0) * 3.0
+    X = sp.csr_matrix(blobs * (rng.random(blobs.shape) < 0.9), dtype=np.float32)
+    exact = _base.feature_graph(X, 5, seed=0)
+    monkeypatch.setattr(_base, "_EXACT_SPARSE", 0)
+    projected = _base.feature_graph(X, 5, seed=0)
+
+    def inside(graph) -> float:
+        coo = graph.to_scipy().tocoo()
+        return float((coo.row // 10 == coo.col // 10).mean())
+
+    assert inside(exact) > 0.95
+    assert inside(projected) > 0.9
+
+
+def test_more_functions_are_trained_than_kept() -> None:
+    model = tiny(3, oversample=10).fit(CIRCLE.X, graph=CIRCLE.graph)
+    assert model.module_.out_channels == 10
+    assert model.transform(CIRCLE.X).shape == (600, 3)
+    assert len(model.eigenvalues_) == 3
+    # the leading functions lie in the larger span more exactly
+    assert model.eigenvalues_[2] < tiny(3).fit(CIRCLE.X, graph=CIRCLE.graph).eigenvalues_[2]
+
+
+def test_on_few_nodes_no_more_functions_are_trained_than_one_for_twenty() -> None:
+    model = tiny(3, oversample=10, validation_share=0).fit(BLOCKS.X, graph=BLOCKS.graph)
+    assert model.module_.out_channels == 120 // 20

@@ -35,6 +35,7 @@ __all__ = [
 
 LAPLACIANS = ("sym", "k-power", "feature-edge")
 _log = logging.getLogger(__name__)
+_EXACT_SPARSE = 20_000  # rows of sparse features up to which all pairs are compared
 _CLASSES: dict[str, type[SavedEstimator]] = {}
 Arrays = dict[str, np.ndarray]
 
@@ -155,17 +156,23 @@ def feature_graph(X: Any, n_neighbors: int, seed: int) -> Graph:
     """Gaussian affinity of feature neighbours: ``exp(-d^2 / 2 s^2)``, ``s`` the median distance."""
     n = X.shape[0]
     k = min(n_neighbors, n - 1)
-    if sp.issparse(X):
+    if sp.issparse(X) and n <= _EXACT_SPARSE:
         distances, ids = _sparse_neighbors(X, k)
     else:
-        index = NeighborIndex.build(X, metric="euclidean", seed=seed)
-        distances, ids = index.search(X, k + 1)
+        rows = _projected(X, seed) if sp.issparse(X) else X
+        distances, ids = NeighborIndex.build(rows, metric="euclidean", seed=seed).search(rows, k + 1)
     source = np.repeat(np.arange(n), ids.shape[1])
     width = float(np.median(distances[:, -1])) or 1.0
     weights = np.exp(-(distances.ravel().astype(np.float64) ** 2) / (2 * width**2))
     keep = (source != ids.ravel()) & (weights > 1e-6)
     edges = np.stack([source[keep], ids.ravel()[keep]])
     return Graph.from_edges(edges, num_nodes=n, weights=weights[keep].astype(np.float32))
+
+
+def _projected(X: Any, seed: int, width: int = 128) -> np.ndarray:
+    """Sparse rows on random directions, which keep distances up to a few percent (Johnson-Lindenstrauss)."""
+    directions = np.random.default_rng(seed).standard_normal((X.shape[1], width), dtype=np.float32)
+    return np.asarray(X @ directions, dtype=np.float32) / np.float32(width**0.5)
 
 
 def _sparse_neighbors(X: Any, k: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:

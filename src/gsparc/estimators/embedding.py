@@ -62,6 +62,9 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         top of the spectrum, and no function of the features should learn thousands of them: ``"large"`` keeps
         components with at least 1 % of the nodes (and 10), and always the largest. All nodes get coordinates
         either way. `operator_` says what was done.
+    oversample : int
+        Functions that are trained at least. A span with room to spare holds the leading eigenfunctions more
+        exactly; the best `n_components` of it are kept. At most one for 20 nodes: choosing among more fits noise.
     hidden_channels : sequence of int
         Widths of the hidden layers; ``()`` for a linear map.
     linear_path : bool
@@ -126,6 +129,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         n_neighbors: int = 10,
         tau: float = 0.0,
         components: Literal["large", "all"] = "large",
+        oversample: int = 64,
         hidden_channels: Sequence[int] = (256, 256, 256),
         linear_path: bool = False,
         dropout: float = 0.0,
@@ -151,6 +155,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         self.n_neighbors = n_neighbors
         self.tau = tau
         self.components = components
+        self.oversample = oversample
         self.hidden_channels = hidden_channels
         self.linear_path = linear_path
         self.dropout = dropout
@@ -201,6 +206,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             )
         for name, least in (
             ("k_power", 1),
+            ("oversample", 1),
             ("n_neighbors", 1),
             ("batch_size", 2),
             ("max_steps", 1),
@@ -268,7 +274,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             torch.manual_seed(seed)
             self.module_ = SpectralNet(
                 features.num_columns,
-                min(self.n_components, len(train)),
+                min(max(self.n_components, min(self.oversample, len(train) // 20)), len(train)),
                 hidden_channels=self.hidden_channels,
                 dropout=self.dropout,
                 input_dropout=(0.3 if text else 0.0) if self.input_dropout == "auto" else self.input_dropout,

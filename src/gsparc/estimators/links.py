@@ -186,6 +186,7 @@ class SparcLinkPredictor(SavedEstimator):
         one = SpectralMap(
             self.n_components,
             components="all",
+            oversample=1,
             hidden_channels=self.hidden_channels,
             linear_path=True,
             dropout=self.dropout,
