@@ -109,6 +109,9 @@ def versions() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "absent"
+    from gsparc import __version__
+
+    found["gsparc"] = __version__  # also where the source is used without being installed
     return found
 
 
@@ -173,6 +176,8 @@ def _gpu_name() -> str | None:
 
 
 def _commit() -> str:
+    if os.environ.get("GSPARC_COMMIT"):  # for machines that get the source without its history
+        return os.environ["GSPARC_COMMIT"]
     command = ["git", "rev-parse", "--short", "HEAD"]
     try:
         done = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=True)

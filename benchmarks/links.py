@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from _common import RESULTS, Timer, record
+from _common import RESULTS, Timer, hardware, record, versions
 from gsparc import ColdStartSplit, SparcLinkPredictor, load_dataset
 from gsparc.baselines import FeatureCosineLinks
 from gsparc.metrics import link_metrics, paired_difference, rank_links, truth_matrix
@@ -77,6 +77,8 @@ def _earlier(path: Path, again: list[str]) -> tuple[list, dict]:
     if not path.exists():
         return [], {}
     saved = json.loads(path.read_text(encoding="utf-8"))
+    if saved["versions"] != versions() or saved["hardware"] != hardware():
+        return [], {}  # one header speaks for all rows, so they must come from one place
     rows = [row for row in saved["rows"] if row["dataset"] not in again]
     return rows, {name: cell for name, cell in saved["cells"].items() if name not in again}
 

@@ -60,6 +60,21 @@ def test_two_by_two_is_read_as_rows_of_ends() -> None:
     assert_array_equal(graph.neighbors(2), [3])
 
 
+@pytest.mark.parametrize("read", [Graph.from_edges, Graph.from_any])
+def test_a_list_of_tuples_is_a_list_of_edges(read) -> None:
+    assert read([(0, 1), (2, 3)]) == Graph.from_edges([[0, 2], [1, 3]])
+    assert read([(0, 1)]) == Graph.from_edges([[0], [1]])
+    assert read([(0, 1), (1, 2), (2, 3)]) == Graph.from_edges([[0, 1, 2], [1, 2, 3]])
+    # two rows of any other length, and arrays, stay (2, E)
+    assert read([(0, 1, 2), (1, 2, 3)]) == Graph.from_edges([[0, 1, 2], [1, 2, 3]])
+    assert read(np.array([(0, 1), (2, 3)])) == Graph.from_edges([[0, 1], [2, 3]])
+
+
+def test_weights_of_a_list_of_tuples() -> None:
+    graph = Graph.from_edges([(0, 1), (1, 2)], weights=[2.0, 0.5])
+    assert_array_equal(dense(graph), [[0, 2, 0], [2, 0, 0.5], [0, 0.5, 0]])
+
+
 def test_repeats_and_self_loops(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="gsparc"):
         graph = Graph.from_edges([[0, 1, 0, 1, 2], [1, 0, 1, 1, 2]], num_nodes=4)
@@ -436,6 +451,12 @@ def test_from_any_checks_the_size() -> None:
             Graph.from_any(thing, num_nodes=7)
     with pytest.raises(GraphError, match="node id 2, but num_nodes=2"):
         Graph.from_any(TRIANGLE, num_nodes=2)
+
+
+def test_from_any_with_a_table_of_names() -> None:
+    table = pd.DataFrame({"source": ["vim", "bash"], "target": ["libc6", "libc6"]})
+    with pytest.raises(GraphError, match=r"'source' .* strings.*0 to 2.*Graph.from_table\(edges, nodes=ids\)"):
+        Graph.from_any(table, num_nodes=3)
 
 
 @pytest.mark.parametrize("thing", [None, "edges.csv", {"a": 1}])

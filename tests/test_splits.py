@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
+from gsparc._validation import unlabelled_mask
 from gsparc.exceptions import InputError, LabelError, UnknownNameError
 from gsparc.splits import ColdStartSplit, Fold, hold_out_nodes
 
@@ -124,10 +125,11 @@ def test_any_labels_give_a_partition(y: list[int], cold: float, name: str, seed:
     np.testing.assert_array_equal(np.sort(np.concatenate(fold)), np.arange(len(y)))
     assert len(fold.cold) >= 1
     assert len(fold.seen) >= 1
-    assert (labels[fold.labelled] >= 0).all()
+    known = ~unlabelled_mask(labels)  # -1 and 1 alone are two classes
+    assert known[fold.labelled].all()
     assert np.isin(fold.labelled, fold.seen).all()
     if len(fold.cold) > 1:  # a single cold node may have to be the only one of its class
-        assert set(labels[fold.labelled]) == set(labels[labels >= 0])
+        assert set(labels[fold.labelled]) == set(labels[known])
 
 
 def test_groups_stay_together() -> None:
@@ -243,3 +245,11 @@ def test_a_million_nodes_are_split_fast() -> None:
     y = np.random.default_rng(0).integers(50, size=1_000_000)
     fold = one(ColdStartSplit("tenth", random_state=0), y)
     assert len(fold.cold) == 200_000
+
+
+def test_minus_one_that_is_a_class_cannot_mark_hidden_labels() -> None:
+    y = np.array([-1, 1] * 20)
+    fold = one(ColdStartSplit("tenth", random_state=0), y)
+    assert set(y[fold.labelled]) == {-1, 1}
+    with pytest.raises(InputError, match="two classes"):
+        fold.visible_labels(y)

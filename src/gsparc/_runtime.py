@@ -44,8 +44,9 @@ def resolve_seed(random_state: RandomState) -> int:
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(0, 2**31 - 1))
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        if random_state < 0:
-            raise InputError(f"random_state={random_state} is negative; pass an integer >= 0 or None.")
+        if not 0 <= random_state < 2**32:
+            reason = "negative" if random_state < 0 else "too large"
+            raise InputError(f"random_state={random_state} is {reason}; pass an integer from 0 to 4294967295 or None.")
         return int(random_state)
     raise InputError(
         f"random_state={random_state!r} cannot seed a generator; pass an integer >= 0, "

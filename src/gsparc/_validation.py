@@ -29,6 +29,7 @@ __all__ = [
     "check_name",
     "check_rows_vary",
     "check_share",
+    "unlabelled_mask",
 ]
 
 
@@ -131,3 +132,19 @@ def check_labels(y: Any, num_nodes: int) -> np.ndarray:
     if len(labels) != num_nodes:
         raise LabelError(f"y has {len(labels)} labels but X has {num_nodes} rows. Pass one label for each node.")
     return labels
+
+
+def unlabelled_mask(labels: np.ndarray) -> np.ndarray:
+    """Nodes whose label is hidden: -1 among whole numbers, none of them below -1.
+
+    -1 and 1 alone are two classes, as in scikit-learn.
+
+    Examples
+    --------
+    >>> unlabelled_mask(np.array([-1, 0, 2])).tolist(), unlabelled_mask(np.array([-1, 1])).tolist()
+    ([True, False, False], [False, False])
+    """
+    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)))
+    if not whole or not labels.size or labels.min() != -1 or set(np.unique(labels)) == {-1, 1}:
+        return np.zeros(len(labels), bool)
+    return labels == -1

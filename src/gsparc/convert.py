@@ -64,11 +64,18 @@ def _edge_pairs(edges: Any) -> NDArray[Any]:
     pairs = to_numpy(edges)
     if pairs.size == 0:
         return np.empty((2, 0), dtype=np.int64)
+    if _is_list_of_pairs(edges):
+        return pairs.T
     if pairs.ndim == 2 and pairs.shape[0] == 2:
         return pairs
     if pairs.ndim == 2 and pairs.shape[1] == 2:
         return pairs.T
     raise GraphError(f"edges have shape {pairs.shape}; (2, E) or (E, 2) was expected: one pair of nodes an edge.")
+
+
+def _is_list_of_pairs(edges: Any) -> bool:
+    """Whether this is a list of tuples of two: then each tuple is an edge, even where there are two of them."""
+    return isinstance(edges, list) and all(isinstance(edge, tuple) and len(edge) == 2 for edge in edges)
 
 
 def _check_num_nodes(num_nodes: Any) -> int | None:
@@ -244,7 +251,9 @@ def graph_from_any(obj: Any, num_nodes: int | None = None) -> Graph:
     elif hasattr(obj, "number_of_nodes") and hasattr(obj, "edges"):
         graph = graph_from_networkx(obj)
     elif nw.dependencies.is_into_dataframe(obj):
-        graph = graph_from_table(obj, nodes=None if num_nodes is None else np.arange(num_nodes))
+        graph = graph_from_table(obj) if num_nodes is None else _from_table_of_positions(obj, num_nodes)
+    elif _is_list_of_pairs(obj):
+        graph = graph_from_edges(obj, num_nodes)
     else:
         graph = _from_array(obj, num_nodes)
     if num_nodes is not None and graph.num_nodes != num_nodes:
@@ -253,6 +262,19 @@ def graph_from_any(obj: Any, num_nodes: int | None = None) -> Graph:
             "gsparc.Graph: it is cut together with X in cross-validation; a plain matrix is cut by rows only."
         )
     return graph
+
+
+def _from_table_of_positions(edges: Any, num_nodes: int) -> Graph:
+    table = _as_table(edges, "edges")
+    ends = _end_columns(table, None, None)
+    for name in ends:
+        if ids_to_numpy(as_id_column(_column(table, name), f"column {name!r}")[:1]).dtype.kind != "i":
+            raise GraphError(
+                f"column {name!r} of the edge table holds strings; the ends of edges were expected as rows of X, "
+                f"0 to {num_nodes - 1}. Pass Graph.from_table(edges, nodes=ids) instead, with ids the id of each "
+                "row of X, in the order of the rows."
+            )
+    return graph_from_table(edges, source=ends[0], target=ends[1], nodes=np.arange(num_nodes))
 
 
 def _from_array(obj: Any, num_nodes: int | None) -> Graph:

@@ -271,7 +271,9 @@ class Graph:
         Parameters
         ----------
         edges : array, tensor or list of int, shape (2, E) or (E, 2)
-            A 2 x 2 array is read as (2, E): sources in the first row, targets in the second.
+            A 2 x 2 array or list of lists is read as (2, E): sources in the first row, targets in the
+            second. A list of tuples of two is a list of edges, however long: ``[(0, 1), (2, 3)]`` joins 0
+            to 1 and 2 to 3.
         num_nodes : int, optional
             Default: the number of ``node_ids``, or the largest position + 1.
         weights : array of float, shape (E,), optional
@@ -281,6 +283,8 @@ class Graph:
         --------
         >>> Graph.from_edges([[0, 1], [1, 0], [1, 1], [2, 1]], num_nodes=5)
         Graph(num_nodes=5, num_edges=2)
+        >>> Graph.from_edges([(0, 1), (2, 3)]).neighbors(0)
+        array([1], dtype=int32)
         """
         from gsparc import convert
 

@@ -21,15 +21,15 @@ import numpy as np
 from gsparc._version import __version__
 from gsparc.exceptions import DamagedModelError, ModelFolderError, NewerFormatError, OutputError
 
-__all__ = ["FORMAT_VERSION", "read_folder", "write_folder"]
+__all__ = ["FORMAT_VERSION", "check_target", "read_folder", "write_folder"]
 
 FORMAT_VERSION = 1
 _CONFIG, _WEIGHTS, _CHECKSUMS = "config.json", "weights.safetensors", "checksums.json"
 Arrays = dict[str, np.ndarray]
 
 
-def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays: Arrays) -> None:
-    """Write a model folder; an existing one is replaced as a whole."""
+def check_target(folder: str | os.PathLike[str]) -> Path:
+    """Where a model will be written; refuses a folder that holds something else. Call it before a long fit."""
     target = Path(folder).resolve()  # a link to a model folder stays a link
     is_model = all((target / name).is_file() for name in (_CONFIG, _CHECKSUMS))  # config.json alone may be anyone's
     if target.exists() and not is_model and (not target.is_dir() or any(target.iterdir())):
@@ -37,6 +37,12 @@ def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays:
             f"{str(folder)!r} exists and is not a gsparc model; nothing was written. "
             "Pass a new folder or one that holds a model."
         )
+    return target
+
+
+def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays: Arrays) -> None:
+    """Write a model folder; an existing one is replaced as a whole."""
+    target = check_target(folder)
     temporary: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gsparc._runtime import resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_name
+from gsparc._validation import check_name, unlabelled_mask
 from gsparc.exceptions import InputError, LabelError
 
 __all__ = ["ColdStartSplit", "Fold", "hold_out_nodes"]
@@ -79,6 +79,10 @@ class Fold(tuple[Ids, Ids, Ids]):
             raise LabelError(
                 f"labels of type {labels.dtype} cannot be hidden as -1. Pass integers, for example "
                 "sklearn.preprocessing.LabelEncoder().fit_transform(y)."
+            )
+        if set(np.unique(labels)) == {-1, 1}:
+            raise LabelError(
+                "the labels -1 and 1 are two classes, so -1 cannot mark hidden ones. Recode them, such as to 0 and 1."
             )
         signed = labels.dtype if np.issubdtype(labels.dtype, np.signedinteger) else np.int64
         visible = np.full(len(self.seen), -1, dtype=signed)
@@ -271,8 +275,7 @@ def _classes(y: Any, n: int) -> Ids | None:
     if labels.dtype == object:
         labels = labels.astype(str)
     codes = np.unique(labels, return_inverse=True)[1].astype(np.int64) + 1
-    if labels.dtype.kind in "if":
-        codes[labels == -1] = 0
+    codes[unlabelled_mask(labels)] = 0
     return codes
 
 

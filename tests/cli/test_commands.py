@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
 from gsparc.cli.files import NodeTable, align_columns, load_nodes, write_table
-from gsparc.exceptions import FeatureError, OutputError
+from gsparc.cli.info import _percent
+from gsparc.exceptions import FeatureError, InputError, OutputError
 
 STEPS = ("--max-steps", "20")
 NARROW = (*STEPS, "--components", "4")
@@ -60,7 +62,15 @@ def test_info_of_data(inside, small: Path) -> None:
     facts = document(inside("info", small, "--json"))
     assert (facts["nodes"], facts["features"], facts["classes"], facts["labelled_nodes"]) == (150, 8, 3, 149)
     assert facts["edge_homophily"] == 1.0
-    assert facts["feature_kind"].startswith("dense, real numbers")
+    assert facts["feature_kind"] == "dense, real numbers, 100 % not zero"
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0, "0 %"), (1, "100 %"), (0.99996, "99.9 %"), (0.5, "50.0 %"), (0.0042, "0.42 %"), (1e-6, "less than 0.01 %")],
+)
+def test_shares_in_words(share: float, words: str) -> None:
+    assert _percent(share) == words
 
 
 def test_embed_writes_known_and_new_nodes(embedded: tuple[dict, Path]) -> None:
@@ -181,6 +191,54 @@ def test_columns_are_matched_by_name() -> None:
     np.testing.assert_array_equal(align_columns(new, None, "the map"), new.X)
     with pytest.raises(FeatureError, match="new has 3 features, the map was fitted on 2; missing: d"):
         align_columns(new, ["a", "d"], "the map")
+
+
+def test_label_names_a_column_that_is_no_feature(inside, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = {"u": rng.normal(size=30), "y": rng.normal(size=30), "kind": np.arange(30) % 3}
+    pq.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
+    edges = {"source": np.arange(29), "target": np.arange(1, 30), "weight": np.linspace(1, 2, 29)}
+    pq.write_table(pa.table(edges), tmp_path / "edges.parquet")
+    # new nodes: a y that alone would look like classes, and labels that are missing or no classes at all
+    new = pa.table({"kind": pa.array([None, 7.5]), "y": [1.0, 2.0], "label": [-9.5, None], "u": [0.5, 1.5]})
+    pq.write_table(new, tmp_path / "new.parquet")
+    model = tmp_path / "map"
+    arguments = ["--new", tmp_path / "new.parquet", "-o", tmp_path / "c.csv", "--model-out", model, "--json"]
+    arguments += ["--components", "2", *STEPS]
+    facts = document(inside("embed", tmp_path, "--label", "kind", *arguments))
+    assert (facts["rows"], facts["new_rows"]) == (32, 2)
+    assert document(inside("info", model, "--json"))["features"] == 2
+    assert document(inside("info", tmp_path, "--json"))["weighted"] is True
+
+
+def test_new_tables_without_known_names(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"u": [1.0, 2.0], "label": [-9.5, None]}), tmp_path / "new.parquet")
+    assert load_nodes(str(tmp_path / "new.parquet")).feature_names.tolist() == ["u"]
+    pq.write_table(pa.table({"v": [[1.0, 2.0]], "w": [3.0], "other": [None]}), tmp_path / "new.parquet")
+    nodes = load_nodes(str(tmp_path / "new.parquet"), ["w", "v[0]", "v[1]"])
+    np.testing.assert_array_equal(align_columns(nodes, ["w", "v[0]", "v[1]"], "the map"), [[3, 1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": np.ones((3, 2)), "node_ids": np.arange(2)}, r"node_ids have shape \(2,\), but there are 3 rows"),
+        ({"x": np.ones((3, 2)), "feature_names": np.array(["a"])}, r"feature_names .* there are 2 features"),
+        ({"x": np.ones((0, 2))}, "has no rows"),
+    ],
+)
+def test_new_nodes_that_do_not_fit_together(tmp_path: Path, arrays: dict, words: str) -> None:
+    np.savez(tmp_path / "new.npz", **arrays)
+    with pytest.raises(InputError, match=rf"new\.npz.*{words}"):
+        load_nodes(str(tmp_path / "new.npz"))
+
+
+def test_where_a_sparse_feature_is_not_finite() -> None:
+    X = sp.csr_array(np.array([[0, 0, 0], [0, 0, 0], [0, 1, np.nan]]))
+    new = NodeTable(X, np.array(["a", "b", "c"]), np.array(["p", "q", "r"]), "new.npz")
+    with pytest.raises(FeatureError, match=r"new\.npz: .* row 2 \(id c\), column 'r' is nan"):
+        align_columns(new, None, "the map")
+    assert align_columns(new, ["q", "p"], "the map").shape == (3, 2)  # a column that is not used may hold anything
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz"])

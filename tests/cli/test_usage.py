@@ -90,9 +90,61 @@ def test_read_only_folder(gsparc, small: Path, tmp_path: Path) -> None:
 
 def test_width_of_new_nodes_is_checked_before_the_fit(inside, small: Path, tmp_path: Path) -> None:
     done = inside("links", small, "--new", small.with_name("narrow.npz"), "-o", tmp_path / "links.csv", "--json")
-    fails(done, "narrow has 3 features but small has 8")
+    fails(done, r"narrow\.npz has 3 features but small has 8")
     assert "fitting" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["embed", "links", "info"])
+def test_a_file_is_no_data_set(inside, tmp_path: Path, command: str) -> None:
+    options = [] if command == "info" else ["-o", tmp_path / "out.csv"]
+    fails(inside(command, "graph.csv", *options), r"there is no file graph\.csv.*\.npz.*nodes\.parquet")
+
+
+def test_new_nodes_of_a_kind_that_is_not_read(inside, small: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("id,u\na,1\n")
+    output = tmp_path / "links.csv"
+    fails(inside("links", small, "--new", tmp_path / "new.csv", "-o", output), r"new\.csv is of a kind.*Parquet table")
+    fails(inside("links", small, "--new", "gone.csv", "-o", output), r"there is no file gone\.csv.*Parquet table")
+
+
+@pytest.mark.parametrize("command", ["embed", "links"])
+def test_a_model_folder_that_holds_something_else(inside, small: Path, tmp_path: Path, command: str) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("")
+    new, output = small.with_name("new.npz"), tmp_path / "out.csv"
+    done = inside(command, small, "--new", new, "-o", output, "--model-out", tmp_path / "precious")
+    fails(done, "precious.* is not a gsparc model")
+    assert "fitting" not in done.stderr
+    done = inside(command, small, "--new", new, "-o", output, "--model-out", small / "model")
+    fails(done, "cannot write")
+    assert "fitting" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["classifier", "links"])
+def test_demo_checks_its_model_folders_first(inside, small: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "thesis.txt").write_text("")
+    done = inside("demo", "--dataset", small, "-o", tmp_path)
+    fails(done, f"{name}.* is not a gsparc model")
+    assert "loading" not in done.stderr
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_new_features_that_are_not_finite(inside, small: Path, tmp_path: Path, value: float) -> None:
+    import numpy as np
+
+    x = np.ones((4, 8), np.float32)
+    x[2, 5] = value
+    np.savez(tmp_path / "bad.npz", x=x, node_ids=np.array(["a", "b", "c", "d"]))
+    done = inside("embed", small, "--new", tmp_path / "bad.npz", "-o", tmp_path / "c.csv")
+    fails(done, rf"bad\.npz: the feature in row 2 \(id c\), column 5 is {value}")
+    assert "fitting" not in done.stderr
+
+
+def test_label_is_for_fitting(inside, small: Path, tmp_path: Path) -> None:
+    fails(inside("embed", small, "--model", "m", "--label", "kind"), "--label is for fitting", status=2)
+    fails(inside("embed", small, "--label", "kind", "-o", tmp_path / "c.csv"), "names a column of nodes.parquet")
 
 
 def test_interrupt_is_status_130_and_leaves_nothing(small: Path, tmp_path: Path) -> None:

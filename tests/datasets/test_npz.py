@@ -37,6 +37,23 @@ def test_dense_features(tmp_path):
     assert data.node_ids is None
 
 
+def test_weights(tmp_path):
+    data = load_npz(write(tmp_path, x=np.eye(3), edges=EDGES, weights=np.array([2.0, 0.5], dtype=np.float32)))
+    assert data.graph.to_scipy().toarray().tolist() == [[0, 2, 0], [2, 0, 0.5], [0, 0.5, 0]]
+    again = load_npz(save_npz(data, tmp_path / "again.npz"))
+    assert again.graph == data.graph
+    with np.load(tmp_path / "again.npz", allow_pickle=False) as file:
+        assert file["weights"].dtype == np.float32
+        assert file["weights"].tolist() == [2, 0.5]
+
+
+def test_an_unweighted_graph_is_saved_without_weights(tmp_path):
+    data = load_npz(write(tmp_path, x=np.eye(3), edges=EDGES))
+    assert data.graph.weights is None
+    with np.load(save_npz(data, tmp_path / "again.npz"), allow_pickle=False) as file:
+        assert "weights" not in file.files
+
+
 def test_sparse_features_and_names(tmp_path):
     path = write(
         tmp_path,
@@ -94,6 +111,8 @@ CSR = {"x_data": [1.0], "x_indices": [0], "x_indptr": [0, 1, 1, 1], "x_shape": [
         ({"x": X, "edges": EDGES[0]}, InputError, r"\(2, E\) was expected"),
         ({"x": X, "edges": EDGES + 1}, GraphError, "node id 3"),
         ({"x": X, "edges": EDGES - 1}, GraphError, "negative"),
+        ({"x": X, "edges": EDGES, "weights": [1.0]}, GraphError, "one weight an edge"),
+        ({"x": X, "edges": EDGES, "weights": [1.0, -1.0]}, GraphError, "negative"),
         ({"x": X, "edges": EDGES, "y": [0, 1]}, LabelError, "y has 2 entries, but there are 3 nodes"),
         ({"x": X, "edges": EDGES, "y": [0.5, 1, 1]}, LabelError, "integers"),
         ({"x": X, "edges": EDGES, "y": [0, 1, -2]}, LabelError, "-1 for unlabelled"),

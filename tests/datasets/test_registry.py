@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gsparc.datasets import data_folders, list_datasets, load_dataset
+from gsparc.datasets import data_folders, list_datasets, load_dataset, registry
 from gsparc.exceptions import DataNotFoundError, InputError, MissingExtraError, UnknownNameError
 
 
@@ -35,6 +35,7 @@ def test_embedded_graph_is_sound(debian):
     assert len(sizes) == len(debian.class_names)
     assert sizes.min() >= 30
     assert "bookworm" in debian.source
+    assert "chosen over all packages" in debian.description
 
 
 def test_embedded_graph_says_what_is_known(debian):
@@ -123,15 +124,64 @@ def test_paths_that_are_no_data(tmp_path):
         load_dataset(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["graph.csv", "graph.parquet", "some/graph", "./cora"])
+def test_what_looks_like_a_path_is_one(name):
+    with pytest.raises(DataNotFoundError, match=r"there is no file .*\.npz file, or of a folder with nodes\.parquet"):
+        load_dataset(name)
+
+
+def test_what_exists_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(InputError, match=r"mine is not an \.npz file"):
+        load_dataset("mine")
+    (tmp_path / "debian").mkdir()  # a known name stays one
+    assert load_dataset("debian").name == "debian"
+
+
+def test_label_is_for_tables():
+    with pytest.raises(InputError, match="label='kind' names a column"):
+        load_dataset("debian", label="kind")
+
+
 def test_where_is_looked(tmp_path, monkeypatch):
     assert data_folders("here") == [type(tmp_path)("here")]
     monkeypatch.setenv("GSPARC_DATA", str(tmp_path))
     assert data_folders() == [tmp_path]
     monkeypatch.delenv("GSPARC_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "shared" / "data").mkdir(parents=True)
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
-    assert data_folders()[0] == tmp_path / "shared" / "data"
+    assert tmp_path / "shared" / "data" not in data_folders()  # nothing near the working directory
+    assert data_folders()[-1] == tmp_path / "cache" / "gsparc"
+
+
+def test_data_beside_a_checkout(tmp_path):
+    file = tmp_path / "project" / "src" / "gsparc" / "datasets" / "registry.py"
+    data = tmp_path / "shared" / "data"
+    data.mkdir(parents=True)
+    file.parent.mkdir(parents=True)
+    assert registry._beside_checkout(file) is None  # installed, not a checkout
+    (tmp_path / "project" / "pyproject.toml").write_text('[project]\nname = "other"\n')
+    assert registry._beside_checkout(file) is None
+    (tmp_path / "project" / "pyproject.toml").write_text('[project]\nname = "gsparc"\n')
+    assert registry._beside_checkout(file) == data
+    data.rmdir()
+    assert registry._beside_checkout(file) is None
+
+
+def test_an_account_without_home(monkeypatch):
+    def no_home(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("GSPARC_DATA", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(registry, "_beside_checkout", lambda file: None)
+    monkeypatch.setattr("pathlib.Path.expanduser", no_home)
+    assert data_folders() == []
+    with pytest.raises(DataNotFoundError, match="no home folder"):
+        load_dataset("cora", download=True)
 
 
 def write_products(raw):

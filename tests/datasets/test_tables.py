@@ -85,6 +85,54 @@ def test_labels(labels, y, names):
     assert data.feature_names.tolist() == ["size"]
 
 
+def points(y) -> pa.Table:
+    return pa.table({"x": np.linspace(0, 1, len(y)), "y": y, "z": np.ones(len(y))})
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [0.25, 1.0, 2.0],  # not whole
+        [-7, 1, 2],  # negative
+        [np.inf, 1.0, 2.0],
+        list(range(21)),  # more than 20 of 21 rows
+        [2**60, 1, 2],
+    ],
+)
+def test_coordinates_called_y_are_features(y):
+    data = load_tables(points(y), pa.table({"source": [0], "target": [1]}))
+    assert data.y is None
+    assert data.feature_names.tolist() == ["x", "y", "z"]
+    np.testing.assert_array_equal(data.X[:, 1], np.float32(y))
+
+
+@pytest.mark.parametrize("y", [[0, 1] * 30, list(range(20)), np.arange(900) % 30, ["a"] * 3, [True, False, True]])
+def test_classes_called_y_are_labels(y):
+    data = load_tables(points(y), pa.table({"source": [0], "target": [1]}))
+    assert data.feature_names.tolist() == ["x", "z"]
+    assert data.num_classes == len(set(np.asarray(y).tolist()))
+
+
+@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize(("column", "options"), [("weight", {}), ("Weight", {}), ("strength", {"weight": "strength"})])
+def test_weights_of_edges(ids, column, options):
+    names = ["a", "b", "c"] if ids else [0, 1, 2]
+    nodes = pa.table({"id" if ids else "other": names, "size": [1, 2, 3]})
+    edges = pa.table({"source": names[:2], "target": names[1:], column: [2, 0.5]})
+    data = load_tables(nodes, edges, **options)
+    assert data.graph.to_scipy().toarray().tolist() == [[0, 2, 0], [2, 0, 0.5], [0, 0.5, 0]]
+
+
+def test_what_are_no_weights(caplog):
+    nodes = pa.table({"size": [1, 2, 3]})
+    with caplog.at_level("INFO", logger="gsparc"):
+        data = load_tables(nodes, pa.table({"source": [0], "target": [1], "weight": ["heavy"]}))
+    assert data.graph.weights is None
+    assert "unweighted" in caplog.text
+    same = load_tables(nodes, pa.table({"source": [0], "weight": [1]}), source="source", target="weight")
+    assert same.graph == data.graph
+
+
 @pytest.mark.parametrize(
     ("nodes", "options", "error", "words"),
     [
@@ -94,8 +142,11 @@ def test_labels(labels, y, names):
         ({"id": ["a", None], "size": [1, 2]}, {}, GraphError, "id"),
         ({"id": ["a", "a"], "size": [1, 2]}, {}, GraphError, "a"),
         ({"id": ["a", "b"], "size": [1, 2]}, {"label": "kind"}, LabelError, "no column 'kind'"),
-        ({"id": ["a", "b"], "size": [1, 2], "y": [0.5, 1]}, {}, LabelError, "not whole"),
-        ({"id": ["a", "b"], "size": [1, 2], "y": [-7, 1]}, {}, LabelError, "class -7"),
+        ({"id": ["a", "b"], "size": [1, 2], "label": [0.5, 1]}, {}, LabelError, "not whole"),
+        ({"id": ["a", "b"], "size": [1, 2], "y": [0.5, 1]}, {"label": "y"}, LabelError, "not whole"),
+        ({"id": ["a", "b"], "size": [1, 2], "label": [-7, 1]}, {}, LabelError, "class -7"),
+        ({"id": ["a", "b"], "size": [1, 2]}, {"weight": "w"}, InputError, "no column 'w' for weight="),
+        ({"id": ["a", "b"], "size": [1, 2]}, {"weight": "source"}, InputError, "'source' .* weights are numbers"),
         ({"id": pa.array([], pa.string()), "size": pa.array([], pa.int32())}, {}, InputError, "no rows"),
     ],
 )

@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from gsparc import Graph, SparcLinkPredictor, load_model
 from gsparc.baselines import FeatureCosineLinks
 from gsparc.datasets import make_blocks
 from gsparc.exceptions import InputError
 from gsparc.metrics import link_metrics, rank_links, truth_matrix
+from gsparc.training.links import Retrieval
+from gsparc.training.spectral import hold_out
 
 DATA = make_blocks(400, 3000, 16, branching=(8,), noise=1.0, within=0.9, random_state=0)
 SEEN, COLD = np.arange(340), np.arange(340, 400)
@@ -160,3 +163,23 @@ def test_bad_pairs(fitted: SparcLinkPredictor) -> None:
     ):
         with pytest.raises(InputError, match=words):
             tiny(**changes).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+
+
+def test_all_neighbours_of_a_held_out_node_count_as_true() -> None:
+    graph = Graph.from_any(np.ones((80, 80)) - np.eye(80))
+    held = hold_out(graph, 0.1, seed=0)
+    assert held is not None
+    retrieval = Retrieval(held, 0, torch.device("cpu"))
+    assert retrieval.truth.all()  # a complete graph: every candidate is a neighbour
+
+
+def test_sparse_new_rows_get_the_answers_of_the_same_dense_rows() -> None:
+    rng = np.random.default_rng(0)
+    X = (50 + rng.normal(80, 5, (90, 5))).astype(np.float32)
+    graph = Graph.from_edges(rng.integers(0, 90, (2, 300)), num_nodes=90)
+    settings = {"n_maps": 1, "hidden_channels": (16,), "spectral_steps": 5, "refine_steps": 5, "random_state": 0}
+    model = SparcLinkPredictor(8, batch_size=64, device="cpu", **settings).fit(X, graph=graph)
+    ids, scores = model.predict_links(X[:7], k=4)
+    again, close = model.predict_links(sp.csr_array(X[:7]), k=4)
+    np.testing.assert_array_equal(ids, again)
+    np.testing.assert_allclose(scores, close, rtol=1e-4, atol=1e-5)

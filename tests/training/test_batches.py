@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from gsparc.graph import Graph
-from gsparc.nn.spectral_map import SparseRows
+from gsparc.nn.spectral_map import InputLayer, SparseRows
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
 
 DRAWS = 200_000
@@ -156,3 +156,28 @@ def test_read_only_arrays_make_no_warning_and_no_copy() -> None:
     array = np.arange(3.0)
     array.flags.writeable = False
     assert as_tensor(array).data_ptr() == array.ctypes.data
+
+
+@pytest.mark.parametrize("kind", ["counts", "signed", "one column"])
+def test_dense_and_sparse_rows_are_scaled_alike(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = {
+        "counts": rng.poisson(0.3, (40, 12)),
+        "signed": rng.normal(80, 5, (40, 12)) * (rng.random((40, 12)) < 0.7),
+        "one column": np.arange(40.0)[:, None] * (np.arange(40)[:, None] % 3 == 0),
+    }[kind].astype(np.float32)
+    scaling = Scaling.fit(X)
+    assert scaling.rows == (kind == "counts") == Scaling.fit(sp.csr_array(X)).rows == Scaling.fit(X[::-1]).rows
+    index = torch.arange(40)
+    dense = FeatureSource(X, scaling).rows(index)
+    module = InputLayer(X.shape[1], 3)
+    for other in (scaling, Scaling.fit(sp.csr_array(X))):  # fitted on either, asked with either
+        sparse = FeatureSource(sp.csr_array(X), other).rows(index)
+        torch.testing.assert_close(module(sparse), module(dense), rtol=1e-4, atol=1e-4)
+
+
+def test_without_self_loops_only_edges_are_drawn() -> None:
+    graph = Graph.from_edges([[0, 1], [1, 2]], num_nodes=50, weights=[1e-4, 3e-4])
+    source, target = EdgeSampler(graph, self_loops=False).sample(4000, torch.Generator().manual_seed(0))
+    assert (source != target).all()
+    assert abs(float(((source == 1) & (target == 2) | (source == 2) & (target == 1)).double().mean()) - 0.75) < 0.03

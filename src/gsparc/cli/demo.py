@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, plain, say
+from gsparc.cli.embed import Label
 
 NAME = "demo"
+_MODELS = ("classifier", "links")
 
 
 @command
@@ -20,6 +22,7 @@ def run(
     dataset: Annotated[
         str, typer.Option("--dataset", help="A data set's name, an .npz file or a folder of tables.")
     ] = "debian",
+    label: Label = None,
     quick: Annotated[bool, typer.Option("--quick", help="Less training, for a first look.")] = False,
     max_steps: MaxSteps = None,
     as_json: AsJson = False,
@@ -33,11 +36,14 @@ def run(
     from gsparc._optional import import_optional
     from gsparc.cli.files import check_output
     from gsparc.datasets import load_dataset
+    from gsparc.model_store import check_target
 
     import_optional("matplotlib", extra="report", purpose="the demo's report")
     check_output(output, table=False)
+    for name in _MODELS:
+        check_target(output / name)
     say(f"loading {dataset}")
-    data = load_dataset(dataset, allow_pickle_sources=False)
+    data = load_dataset(dataset, allow_pickle_sources=False, label=label)
     from gsparc.experiments import run_demo
 
     result = run_demo(data, seed=seed, quick=quick, max_steps=max_steps, verbose=1, say=say)
@@ -59,9 +65,9 @@ def _write(result: Any, output: Path, feature_names: Any) -> None:
     write_atomically(output / "result.json", lambda file: _write_text(file, text))
     say("writing the report and the models")
     write_page(record, output / "report.html")
-    if result.classifier is not None:
-        save_with_names(result.classifier, output / "classifier", feature_names)
-    save_with_names(result.link_predictor, output / "links", feature_names)
+    for name, model in zip(_MODELS, (result.classifier, result.link_predictor), strict=True):
+        if model is not None:
+            save_with_names(model, output / name, feature_names)
 
 
 def _write_text(file: Path, text: str) -> None:

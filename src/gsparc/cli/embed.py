@@ -23,6 +23,10 @@ New = Annotated[
     str | None,
     typer.Option("--new", metavar="NEW", help="Nodes without edges: the same formats, or one Parquet table."),
 ]
+Label = Annotated[
+    str | None,
+    typer.Option("--label", metavar="COLUMN", help="Column of DATA's nodes.parquet with the classes; no feature."),
+]
 ModelIn = Annotated[Path | None, typer.Option("--model", metavar="DIR", help="Use this model; do not fit.")]
 ModelOut = Annotated[Path | None, typer.Option("--model-out", metavar="DIR", help="Save the model here.")]
 
@@ -35,6 +39,7 @@ def run(
         "coords.parquet"
     ),
     new: New = None,
+    label: Label = None,
     model: ModelIn = None,
     model_out: ModelOut = None,
     components: Annotated[int, typer.Option("--components", min=1, help="Number of eigenfunctions.")] = 64,
@@ -52,14 +57,14 @@ def run(
     """
     from gsparc.cli.files import check_output, write_table
 
-    check_sources(data, new, model, model_out)
+    check_sources(data, new, model, model_out, label)
     check_output(output)
     start = time.perf_counter()
     settings: dict[str, Any] = {"n_components": components, "objective": objective, "laplacian": laplacian}
     settings |= {"random_state": seed, "verbose": 1}
     if max_steps is not None:
         settings["max_steps"] = max_steps
-    spectral, columns = _coordinates(data, new, model, model_out, settings)
+    spectral, columns = _coordinates(data, new, label, model, model_out, settings)
     write_table(output, columns)
     rows, width = columns["c"].shape
     document = {
@@ -76,18 +81,36 @@ def run(
     emit(document, as_json, _show)
 
 
-def check_sources(data: str | None, new: str | None, model: Path | None, model_out: Path | None) -> None:
-    """Which of DATA, --new, --model and --model-out may go together; wrong usage otherwise."""
+def check_sources(
+    data: str | None, new: str | None, model: Path | None, model_out: Path | None, label: str | None
+) -> None:
+    """Which of DATA, --new, --model, --model-out and --label may go together; wrong usage otherwise.
+
+    A --model-out that could not be written is refused here too, not after the fit.
+    """
     if model is not None and model_out is not None:
         raise typer.BadParameter("pass either --model or --model-out, not both.", param_hint="--model")
     if data is None and model is None:
         raise typer.BadParameter("DATA is missing; it may be left out only with --model.", param_hint="DATA")
     if data is None and new is None:
         raise typer.BadParameter("with --model pass DATA, --new or both.", param_hint="DATA")
+    if model is not None and label is not None:
+        raise typer.BadParameter("--label is for fitting; a saved model knows its features.", param_hint="--label")
+    if model_out is not None:
+        from gsparc.cli.files import check_output
+        from gsparc.model_store import check_target
+
+        check_target(model_out)
+        check_output(model_out.parent, table=False)
 
 
 def _coordinates(
-    data: str | None, new: str | None, model: Path | None, model_out: Path | None, settings: dict[str, Any]
+    data: str | None,
+    new: str | None,
+    label: str | None,
+    model: Path | None,
+    model_out: Path | None,
+    settings: dict[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
     """The map, and the columns to be written."""
     import numpy as np
@@ -96,29 +119,27 @@ def _coordinates(
     from gsparc.cli.models import load_as, save_with_names
     from gsparc.datasets import load_dataset
 
-    # all inputs are read first: a wrong path shows before anything is fitted
-    further = None if new is None else load_nodes(new)
+    # all inputs are read and checked first: what is wrong with them shows before anything is fitted
     parts: list[tuple[Any, Any]] = []
     if model is not None:
-        nodes = None if data is None else load_nodes(data)
         spectral, names = load_as(model, "SpectralMap")
-        if nodes is not None:
-            parts.append((nodes.ids, align_columns(nodes, names, "the model")))
+        tables = [load_nodes(source, names) for source in (data, new) if source is not None]
+        parts += [(table.ids, align_columns(table, names, "the model")) for table in tables]
     else:
-        seen = load_dataset(str(data), allow_pickle_sources=False)
+        seen = load_dataset(str(data), allow_pickle_sources=False, label=label)
         names = seen.feature_names
-        if further is not None:
-            check_width(align_columns(further, names, seen.name), seen.X, further.name, seen.name)
+        ids = np.arange(seen.graph.num_nodes) if seen.node_ids is None else np.asarray(seen.node_ids)
+        parts.append((ids, seen.X))
+        if new is not None:
+            further = load_nodes(new, names)
+            parts.append((further.ids, align_columns(further, names, seen.name)))
+            check_width(parts[-1][1], seen.X, further.name, seen.name)
         from gsparc.estimators import SpectralMap
 
         say(f"fitting SpectralMap on {seen.graph.num_nodes:,} nodes and {seen.graph.num_edges:,} edges")
         spectral = SpectralMap(**settings).fit(seen.X, graph=seen.graph)
         if model_out is not None:
             save_with_names(spectral, model_out, names)
-        ids = np.arange(seen.graph.num_nodes) if seen.node_ids is None else np.asarray(seen.node_ids)
-        parts.append((ids, seen.X))
-    if further is not None:
-        parts.append((further.ids, align_columns(further, names, "the map")))
     values = [spectral.transform(X) for _, X in parts]
     columns: dict[str, Any] = {"id": _join([ids for ids, _ in parts])}
     if new is not None:

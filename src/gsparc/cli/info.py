@@ -129,7 +129,16 @@ def _feature_kind(X: Any) -> str:
         kind = "zeros and ones" if values.max(initial=0) <= 1 else "counts"
     else:
         kind = "real numbers"
-    return f"{'sparse' if sp.issparse(X) else 'dense'}, {kind}, {100 * filled:.2g} % not zero"
+    return f"{'sparse' if sp.issparse(X) else 'dense'}, {kind}, {_percent(filled)} not zero"
+
+
+def _percent(share: float) -> str:
+    """A share in words; what is neither none nor all is never rounded to it."""
+    if share in (0, 1):
+        return f"{100 * share:.0f} %"
+    if share < 0.0001:
+        return "less than 0.01 %"
+    return f"{min(100 * share, 99.9):.1f} %" if share >= 0.01 else f"{100 * share:.2f} %"
 
 
 def _show(document: dict[str, Any]) -> None:

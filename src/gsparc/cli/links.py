@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
-from gsparc.cli.embed import Data, ModelIn, ModelOut, New, check_sources, check_width
+from gsparc.cli.embed import Data, Label, ModelIn, ModelOut, New, check_sources, check_width
 
 NAME = "links"
 
@@ -22,6 +22,7 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Where to write: .parquet, .csv or .npz.")
     ] = None,
     new: New = None,
+    label: Label = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Suggestions for each new node.")] = 20,
     model: ModelIn = None,
     model_out: ModelOut = None,
@@ -39,7 +40,7 @@ def run(
 
     Example:  gsparc links graph.npz --new new.npz -k 20 -o links.parquet
     """
-    check_sources(data, new, model, model_out)
+    check_sources(data, new, model, model_out, label)
     start = time.perf_counter()
     settings: dict[str, Any] = {"random_state": seed, "verbose": 1}
     if components is not None:
@@ -49,14 +50,15 @@ def run(
     if new is not None:
         if output is None:
             raise typer.BadParameter("with --new say where to write: -o links.parquet.", param_hint="-o")
-        document = _suggest(data, new, output, k, model=model, model_out=model_out, settings=settings)
+        sources = {"label": label, "model": model, "model_out": model_out}
+        document = _suggest(data, new, output, k, **sources, settings=settings)
     else:
         if model is not None or model_out is not None or data is None:
             raise typer.BadParameter(
                 "a saved model needs --new; without it the model is fitted on a part of DATA only.",
                 param_hint="--model",
             )
-        document = _measure(data, output, k, settings)
+        document = _measure(data, label, output, k, settings)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
 
@@ -67,6 +69,7 @@ def _suggest(
     output: Path,
     k: int,
     *,
+    label: str | None,
     model: Path | None,
     model_out: Path | None,
     settings: dict[str, Any],
@@ -76,22 +79,25 @@ def _suggest(
     from gsparc.datasets import load_dataset
 
     check_output(output)
-    further = load_nodes(new)
     if model is not None:
         predictor, names = load_as(model, "SparcLinkPredictor")
+        further = load_nodes(new, names)
+        X = align_columns(further, names, "the model")
         if data is not None:
             say("note: the saved model knows its own nodes; DATA is not used")
     else:
-        seen = load_dataset(str(data), allow_pickle_sources=False)
+        seen = load_dataset(str(data), allow_pickle_sources=False, label=label)
         names = seen.feature_names
-        check_width(align_columns(further, names, seen.name), seen.X, further.name, seen.name)
+        further = load_nodes(new, names)
+        X = align_columns(further, names, seen.name)
+        check_width(X, seen.X, further.name, seen.name)
         say(f"fitting SparcLinkPredictor on {seen.graph.num_nodes:,} nodes and {seen.graph.num_edges:,} edges")
         from gsparc.estimators import SparcLinkPredictor
 
         predictor = SparcLinkPredictor(**settings).fit(seen.X, graph=seen.graph)
         if model_out is not None:
             save_with_names(predictor, model_out, names)
-    found = _write(output, predictor, further.ids, align_columns(further, names, "the model"), k)
+    found = _write(output, predictor, further.ids, X, k)
     return {
         "output": str(output),
         "new_nodes": len(further.ids),
@@ -120,7 +126,7 @@ def _write(output: Path, predictor: Any, ids: Any, X: Any, k: int) -> int:
     return found
 
 
-def _measure(data: str, output: Path | None, k: int, settings: dict[str, Any]) -> dict[str, Any]:
+def _measure(data: str, label: str | None, output: Path | None, k: int, settings: dict[str, Any]) -> dict[str, Any]:
     import numpy as np
 
     from gsparc.cli.files import check_output
@@ -128,7 +134,7 @@ def _measure(data: str, output: Path | None, k: int, settings: dict[str, Any]) -
 
     if output is not None:
         check_output(output)
-    whole, seed = load_dataset(data, allow_pickle_sources=False), settings["random_state"]
+    whole, seed = load_dataset(data, allow_pickle_sources=False, label=label), settings["random_state"]
     from gsparc.baselines import FeatureCosineLinks
     from gsparc.estimators import SparcLinkPredictor
     from gsparc.experiments import compare_links
@@ -160,10 +166,6 @@ def _measure(data: str, output: Path | None, k: int, settings: dict[str, Any]) -
         "methods": rows,
         "report": ours.report_,
     }
-
-
-def _say_ranking(method: str) -> None:
-    say(f"ranking: {method}")
 
 
 class _Renamed:

@@ -6,6 +6,7 @@ Arrays of the file, n nodes and E edges:
 ``x_data x_indices x_indptr x_shape``      features as CSR, or instead of the four:
 ``x``                                      features, dense, shape (n, d)
 ``edges``                                  node positions, shape (2, E), each edge once
+``weights``                                optional: float32, one weight an edge, shape (E,)
 ``y``                                      optional: classes, -1 unlabelled, shape (n,)
 ``node_ids class_names feature_names``     optional: names
 ``groups``                                 optional: siblings that a split must keep together
@@ -29,7 +30,7 @@ from gsparc.datasets.base import Dataset, as_csr, shape_of
 from gsparc.exceptions import DataNotFoundError, FeatureError, InputError, LabelError, OutputError
 from gsparc.graph import Graph
 
-__all__ = ["load_npz", "save_npz"]
+__all__ = ["load_npz", "read_arrays", "read_features", "save_npz"]
 
 _CSR_KEYS = ("x_data", "x_indices", "x_indptr", "x_shape")
 
@@ -52,18 +53,18 @@ def load_npz(path: str | os.PathLike[str]) -> Dataset:
     Dataset('path': 3 nodes, 2 edges, 3 features, 2 classes)
     """
     path = Path(path)
-    arrays = _read_arrays(path)
+    arrays = read_arrays(path)
     if "edges" not in arrays:
         raise InputError(f"{path} holds no array 'edges'. Expected shape (2, E): node positions, each edge once.")
-    X = _features(path, arrays)
+    X = read_features(path, arrays)
     edges = arrays["edges"]
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise InputError(f"{path}: 'edges' has shape {edges.shape}; (2, E) was expected.")
-    node_ids = arrays.get("node_ids")
+    node_ids, weights = arrays.get("node_ids"), arrays.get("weights")
     return Dataset(
         X=X,
         y=_labels(path, arrays),
-        graph=Graph.from_edges(edges, num_nodes=shape_of(X)[0], node_ids=node_ids),
+        graph=Graph.from_edges(edges, num_nodes=shape_of(X)[0], weights=weights, node_ids=node_ids),
         node_ids=node_ids,
         class_names=arrays.get("class_names"),
         feature_names=arrays.get("feature_names"),
@@ -74,7 +75,8 @@ def load_npz(path: str | os.PathLike[str]) -> Dataset:
     )
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of an ``.npz`` file; one that holds Python objects is refused."""
     if not path.is_file():
         raise DataNotFoundError(f"there is no file {path}. Pass the path of an existing .npz file.")
     try:
@@ -88,7 +90,8 @@ def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         ) from error
 
 
-def _features(path: Path, arrays: dict[str, NDArray[Any]]) -> Features:
+def read_features(path: Path, arrays: dict[str, NDArray[Any]]) -> Features:
+    """The features among the arrays of the file ``path``, dense or CSR, as float32."""
     if "x" in arrays:
         dense = arrays["x"]
         if dense.ndim != 2 or dense.dtype.kind not in "biuf":
@@ -126,7 +129,7 @@ def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> NDArray[np.int64] | 
 
 
 def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> Path:
-    """Write ``dataset`` to one compressed file that :func:`load_npz` reads; edge weights are not kept.
+    """Write ``dataset`` to one compressed file that :func:`load_npz` reads.
 
     Useful once for the public data sets whose own files need pickles: afterwards they load without.
 
@@ -141,7 +144,7 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     if path.suffix != ".npz":
         path = path.with_name(path.name + ".npz")
-    arrays: dict[str, Any] = {"edges": _edges_once(dataset.graph)}
+    arrays: dict[str, Any] = _edges_once(dataset.graph)
     if sp.issparse(dataset.X):
         csr = sp.csr_array(dataset.X)
         arrays |= dict(zip(_CSR_KEYS, (csr.data, csr.indices, csr.indptr, np.array(csr.shape)), strict=True))
@@ -159,8 +162,9 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _edges_once(graph: Graph) -> NDArray[Any]:
-    """Edges [2, E] with the smaller end first."""
+def _edges_once(graph: Graph) -> dict[str, NDArray[Any]]:
+    """Edges [2, E] with the smaller end first, and their weights where there are any."""
     rows = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), np.diff(graph.indptr))
     keep = rows < graph.indices
-    return np.stack([rows[keep], graph.indices[keep]])
+    edges = np.stack([rows[keep], graph.indices[keep]])
+    return {"edges": edges} if graph.weights is None else {"edges": edges, "weights": graph.weights[keep]}

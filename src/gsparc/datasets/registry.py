@@ -14,10 +14,11 @@ from gsparc.datasets.public import OgbProducts, PygSource
 from gsparc.datasets.tables import load_tables
 from gsparc.exceptions import DataNotFoundError, InputError
 
-__all__ = ["data_folders", "list_datasets", "load_dataset"]
+__all__ = ["as_path", "data_folders", "list_datasets", "load_dataset"]
 
 logger = logging.getLogger(__name__)
 
+_FORMATS = "Pass the path of an .npz file, or of a folder with nodes.parquet and edges.parquet."
 _EMBEDDED = Path(__file__).with_name("debian.npz")
 
 
@@ -51,7 +52,8 @@ _ENTRIES: dict[str, _Entry] = {
         45,
         "Debian bookworm/main, embedded",
         "source packages, an edge where one depends on or recommends the other; features: counts of words of "
-        "the descriptions; class: section",
+        "the descriptions, the 5,000 words (no stop words) that the most packages use, chosen over all packages "
+        "before any split; class: section",
     ),
     "cora": _Entry(2708, 5278, 1433, 7, "Planetoid", _CITATIONS, _planetoid("Cora")),
     "citeseer": _Entry(3327, 4552, 3703, 6, "Planetoid", _CITATIONS, _planetoid("CiteSeer")),
@@ -127,21 +129,29 @@ def data_folders(folder: str | os.PathLike[str] | None = None) -> list[Path]:
     """Where data sets are looked for, in order.
 
     ``folder`` alone if given; else the folder named by the environment variable ``GSPARC_DATA`` alone if
-    set; else every ``shared/data`` beside the working directory, its parents or the project, and the
-    user's cache.
+    set; else ``shared/data`` beside the source checkout that gsparc runs from, if it does, and the user's
+    cache. The working directory plays no part.
     """
     if folder is not None:
         return [Path(folder).expanduser()]
     if os.environ.get("GSPARC_DATA"):
         return [Path(os.environ["GSPARC_DATA"]).expanduser()]
-    here = Path.cwd()
-    parents = [here, *here.parents, *Path(__file__).resolve().parents[3:5]]
-    shared = [parent / "shared" / "data" for parent in parents]
-    return [*dict.fromkeys(path for path in shared if path.is_dir()), _cache()]
+    return [place for place in (_beside_checkout(Path(__file__)), _cache()) if place is not None]
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gsparc"
+def _beside_checkout(file: Path) -> Path | None:
+    """``../shared/data`` from the root of the checkout that holds ``file``; None for an installed package."""
+    root = file.resolve().parents[3]  # file: <root>/src/gsparc/datasets/registry.py
+    project, data = root / "pyproject.toml", root.parent / "shared" / "data"
+    ours = project.is_file() and 'name = "gsparc"' in project.read_text(encoding="utf-8")
+    return data if ours and data.is_dir() else None
+
+
+def _cache() -> Path | None:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gsparc"
+    except RuntimeError:  # an account without a home folder
+        return None
 
 
 def load_dataset(
@@ -150,6 +160,7 @@ def load_dataset(
     folder: str | os.PathLike[str] | None = None,
     download: bool = False,
     allow_pickle_sources: bool = True,
+    label: str | None = None,
 ) -> Dataset:
     """Load a data set by name, or from the user's own files.
 
@@ -161,12 +172,14 @@ def load_dataset(
         (see :func:`load_tables`).
     folder : path, optional
         Where the files are. Default: the folder in the environment variable ``GSPARC_DATA``, or else
-        ``shared/data`` near the working directory and the user's cache.
+        ``shared/data`` beside the source checkout, where gsparc runs from one, and the user's cache.
     download : bool
         Let torch_geometric or ogb fetch a data set that is not there.
     allow_pickle_sources : bool
         Some public data sets come in files that torch_geometric unpickles. ``False`` refuses those; the
         command line always does.
+    label : str, optional
+        For a folder of tables: the column of ``nodes.parquet`` that holds the classes.
 
     Examples
     --------
@@ -177,9 +190,14 @@ def load_dataset(
     >>> data.class_names[data.y[data.graph.ids_to_index(["vim", "apache2"])]].tolist()
     ['editors', 'httpd']
     """
-    path = _as_path(name)
+    path = as_path(name)
+    if label is not None and (path is None or not path.is_dir()):
+        raise InputError(
+            f"label={label!r} names a column of nodes.parquet, but {str(name)!r} is no folder of tables. "
+            "Leave it out: named data sets and .npz files say themselves what their classes are."
+        )
     if path is not None:
-        return _load_path(path)
+        return _load_path(path, label)
     key = check_name("data set", _canonical(str(name)), _ENTRIES)
     entry = _ENTRIES[key]
     if key == "debian":
@@ -215,18 +233,18 @@ def _canonical(name: str) -> str:
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-def _as_path(name: str | os.PathLike[str]) -> Path | None:
-    """``name`` as a path if it is meant as one; a known name never is."""
+def as_path(name: str | os.PathLike[str]) -> Path | None:
+    """``name`` as a path if it is meant as one: it has a suffix or a separator, or exists; a known name is none."""
     if isinstance(name, os.PathLike):
         return Path(name)
     if not isinstance(name, str) or _canonical(name) in _ENTRIES:
         return None
     path = Path(name).expanduser()
-    looks = name.endswith(".npz") or os.sep in name or "/" in name
-    return path if looks or (path / "nodes.parquet").is_file() else None
+    looks = bool(path.suffix) or os.sep in name or "/" in name
+    return path if looks or path.exists() else None
 
 
-def _load_path(path: Path) -> Dataset:
+def _load_path(path: Path, label: str | None) -> Dataset:
     if path.is_dir():
         tables = path / "nodes.parquet", path / "edges.parquet"
         missing = [table.name for table in tables if not table.is_file()]
@@ -235,9 +253,11 @@ def _load_path(path: Path) -> Dataset:
                 f"the folder {path} has no {' and no '.join(missing)}. Expected nodes.parquet (one row a "
                 "node) and edges.parquet (one row an edge), or pass the path of an .npz file."
             )
-        return load_tables(*tables, name=path.resolve().name)
-    if path.exists() and path.suffix != ".npz":
-        raise InputError(f"{path} is not an .npz file. Pass one, or a folder with nodes.parquet and edges.parquet.")
+        return load_tables(*tables, label=label, name=path.resolve().name)
+    if not path.exists():
+        raise DataNotFoundError(f"there is no file {path}. {_FORMATS}")
+    if path.suffix != ".npz":
+        raise InputError(f"{path} is not an .npz file. {_FORMATS}")
     return load_npz(path)
 
 
@@ -256,7 +276,7 @@ def _load_public(name: str, entry: _Entry, folders: list[Path], download: bool, 
     if public is None:
         raise _not_found(name, entry, folders)
     root = next((root for place in folders if (root := public.root_in(place)) is not None), None)
-    if root is None and not download:
+    if root is None and not (download and folders):
         raise _not_found(name, entry, folders)
     if public.unpickles and not allow_pickle_sources:
         raise DataNotFoundError(
@@ -269,7 +289,7 @@ def _load_public(name: str, entry: _Entry, folders: list[Path], download: bool, 
 
 
 def _not_found(name: str, entry: _Entry, folders: list[Path]) -> DataNotFoundError:
-    looked = ", ".join(str(folder) for folder in folders)
+    looked = ", ".join(str(folder) for folder in folders) or "no folder, as there is no home folder"
     return DataNotFoundError(
         f"the files of data set {name!r} are not on this machine. Looked for {name}.npz and the original "
         f"files in: {looked}. {_how_to_get(name, entry)}, or say where they are with folder= or the "

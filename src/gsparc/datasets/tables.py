@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from gsparc.datasets.base import Dataset
 from gsparc.exceptions import DataNotFoundError, FeatureError, InputError, LabelError
 from gsparc.graph import Graph
 
-__all__ = ["load_tables"]
+__all__ = ["as_arrow", "encode_labels", "feature_matrix", "label_column", "load_tables"]
 
 logger = logging.getLogger(__name__)
 
-_LABELS = ("label", "y")
+_FEW = 20  # distinct whole numbers that a column "y" may always hold and still be taken for classes
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def load_tables(
@@ -32,6 +34,7 @@ def load_tables(
     label: str | None = None,
     source: str | None = None,
     target: str | None = None,
+    weight: str | None = None,
     name: str = "tables",
 ) -> Dataset:
     """A data set from a node table and an edge table.
@@ -44,10 +47,15 @@ def load_tables(
     id : str
         Column of ``nodes`` with unique strings or integers. Without it the edges hold row positions.
     label : str, optional
-        Column of classes, strings or integers; missing values and -1 are unlabelled. Default: ``label``
-        or ``y`` where there is one.
+        Column of classes, strings or whole numbers; missing values and -1 are unlabelled. Default: a
+        column ``label``; or else a column ``y``, if it looks like classes: strings, true/false, or whole
+        numbers of which few differ (20, or the square root of the rows where that is more). Any other
+        ``y``, a coordinate for instance, is a feature.
     source, target : str, optional
         Columns of ``edges``; see :meth:`gsparc.Graph.from_table` for the default.
+    weight : str, optional
+        Column of ``edges`` with one number an edge. Default: a column called ``weight``, in capitals or
+        not, if it is numeric; without one the graph is unweighted.
     name : str
         What the data set is called.
 
@@ -60,22 +68,23 @@ def load_tables(
     >>> data, data.y
     (Dataset('tables': 3 nodes, 2 edges, 1 features, 1 classes), array([ 0,  0, -1]))
     """
-    node_table, edge_table = _as_arrow(nodes, "nodes"), _as_arrow(edges, "edges")
+    node_table, edge_table = as_arrow(nodes, "nodes"), as_arrow(edges, "edges")
     if node_table.num_rows == 0:
         raise InputError("the node table has no rows; one row a node was expected.")
-    label = _label_column(node_table, label)
+    label = label_column(node_table, label)
     y, class_names = (None, None) if label is None else encode_labels(node_table[label], label)
-    X, feature_names = _feature_matrix(node_table, skip={id, label})
+    X, feature_names = feature_matrix(node_table, skip={id, label})
+    columns = {"source": source, "target": target, "weight": _weight_column(edge_table, weight, {source, target})}
     if id in node_table.column_names:
-        graph = Graph.from_table(edge_table, source=source, target=target, nodes=node_table, id=id)
+        graph = Graph.from_table(edge_table, **columns, nodes=node_table, id=id)
     else:
-        positions = np.arange(node_table.num_rows)
-        graph = Graph.from_table(edge_table, source=source, target=target, nodes=positions)
-        graph = Graph(graph.indptr, graph.indices)  # a position is no id
+        graph = Graph.from_table(edge_table, **columns, nodes=np.arange(node_table.num_rows))
+        graph = Graph(graph.indptr, graph.indices, graph.weights)  # a position is no id
     return Dataset(X, y, graph, graph.node_ids, class_names, feature_names, name=name, source="tables of the user")
 
 
-def _as_arrow(table: Any, what: str) -> pa.Table:
+def as_arrow(table: Any, what: str) -> pa.Table:
+    """A pyarrow table from a Parquet file or any table; ``what`` (nodes, edges) names it in messages."""
     if isinstance(table, (str, os.PathLike)):
         path = Path(table)
         if not path.is_file():
@@ -96,14 +105,57 @@ def _as_arrow(table: Any, what: str) -> pa.Table:
         ) from error
 
 
-def _label_column(table: pa.Table, label: str | None) -> str | None:
+def _weight_column(table: pa.Table, weight: str | None, ends: set[str | None]) -> str | None:
+    """The column of weights: the one named, or a numeric one called weight."""
+    if weight is None:
+        found = (name for name in table.column_names if name.lower() == "weight" and name not in ends)
+        weight = next(found, None)
+        if weight is not None and not _is_scalar(table[weight].type):
+            logger.info(
+                "column %r (%s) of the edges is not numeric: the graph is unweighted", weight, table[weight].type
+            )
+            return None
+    elif weight not in table.column_names:
+        raise InputError(
+            f"the edge table has no column {weight!r} for weight=. Its columns: {', '.join(table.column_names)}."
+        )
+    elif not _is_scalar(table[weight].type):
+        raise InputError(
+            f"column {weight!r} of the edge table holds {table[weight].type}; weights are numbers. "
+            "Pass weight= to name another column."
+        )
+    return weight
+
+
+def label_column(table: pa.Table, label: str | None) -> str | None:
+    """The column of classes: the one named, or ``label``, or a ``y`` that looks like classes."""
+    if label is None and "label" in table.column_names:
+        return "label"
     if label is None:
-        return next((name for name in _LABELS if name in table.column_names), None)
+        if "y" not in table.column_names:
+            return None
+        if _looks_like_classes(table["y"]):
+            return "y"
+        logger.info("column 'y' (%s) does not look like classes and is not taken for labels", table["y"].type)
+        return None
     if label not in table.column_names:
         raise LabelError(
             f"the node table has no column {label!r} for label=. Its columns: {', '.join(table.column_names)}."
         )
     return label
+
+
+def _looks_like_classes(column: pa.ChunkedArray) -> bool:
+    """Whether an unnamed guess is safe: strings, true/false, or few distinct whole numbers from -1 on."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_boolean(kind) or any(is_text(kind) for is_text in _TEXT):
+        return True
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return False
+    values = column.cast(pa.float64(), safe=False).to_numpy()
+    values = np.unique(values[~np.isnan(values)])
+    whole = bool(((values == np.trunc(values)) & (values >= -1) & (values < 2**53)).all())
+    return whole and len(values) <= max(_FEW, math.isqrt(len(column)))
 
 
 def encode_labels(column: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -119,12 +171,12 @@ def encode_labels(column: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int64]
         if (values[present] < 0).any():
             raise LabelError(
                 f"column {name!r} holds the class {values[present].min():g}; classes are 0 or more, -1 is "
-                "unlabelled. Pass strings, or label= to name another column."
+                "unlabelled. Pass strings, or label= (--label) to name another column."
             )
         if not np.array_equal(values[present], np.trunc(values[present])):
             raise LabelError(
                 f"column {name!r} holds numbers that are not whole; classes are strings or whole numbers. "
-                "Pass label= to name another column."
+                "Pass label= (--label) to name another column."
             )
         values = np.where(present, values, 0).astype(np.int64)
     else:
@@ -135,7 +187,7 @@ def encode_labels(column: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int64]
     return y, names.astype(np.str_)
 
 
-def _feature_matrix(table: pa.Table, skip: set[str | None]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+def feature_matrix(table: pa.Table, skip: set[str | None]) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Numeric columns in their order, filled one at a time into one array; and their names."""
     chosen: list[tuple[str, int]] = []
     for name in map(str, table.column_names):

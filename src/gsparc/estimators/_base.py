@@ -35,6 +35,7 @@ __all__ = [
 
 LAPLACIANS = ("sym", "k-power", "feature-edge")
 _log = logging.getLogger(__name__)
+_AFTERWARDS = {"verbose", "diffusion_time", "random_state"}  # change nothing in training; the seed counts by itself
 _EXACT_SPARSE = 20_000  # rows of sparse features up to which all pairs are compared
 _CLASSES: dict[str, type[SavedEstimator]] = {}
 Arrays = dict[str, np.ndarray]
@@ -117,15 +118,16 @@ def load_model(folder: str | os.PathLike[str]) -> SavedEstimator:
 
 def jsonable(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters as they are written to JSON."""
-    return {name: _jsonable_value(name, value) for name, value in parameters.items()}
+    machine = {"device": "auto", "checkpoint": None}  # belong to the machine, not to the model
+    return {name: machine.get(name, _jsonable_value(value)) for name, value in parameters.items()}
 
 
-def _jsonable_value(name: str, value: Any) -> Any:
-    if name == "device":
-        return "auto"  # belongs to the machine, not to the model
-    if name == "checkpoint" or isinstance(value, (np.random.RandomState, np.random.Generator, SavedEstimator)):
+def _jsonable_value(value: Any) -> Any:
+    if isinstance(value, (np.random.RandomState, np.random.Generator, SavedEstimator)):
         return None  # spent, or saved by itself with what was fitted
-    return json.loads(json.dumps(value.item() if isinstance(value, np.generic) else value))
+    if isinstance(value, (list, tuple)):
+        return [_jsonable_value(part) for part in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def class_list(classes: np.ndarray) -> dict[str, Any]:
@@ -235,10 +237,11 @@ def build_operator(
     return Operator(graph, nodes, walk_length, tau, description)
 
 
-def fingerprint(parameters: dict[str, Any], X: Any, graph: Graph, seed: int) -> str:
-    """Identity of a fit: parameters, data and seed. A checkpoint of another fit must not be resumed."""
-    digest = hashlib.sha256(json.dumps(jsonable(parameters), sort_keys=True).encode())
-    digest.update(f"{seed} {X.shape} {torch.__version__}".encode())
+def fingerprint(parameters: dict[str, Any], X: Any, graph: Graph, run: str) -> str:
+    """Identity of a fit: parameters that shape the weights, data, and `run` (seed, kind of device)."""
+    shaping = {name: value for name, value in jsonable(parameters).items() if name not in _AFTERWARDS}
+    digest = hashlib.sha256(json.dumps(shaping, sort_keys=True).encode())
+    digest.update(f"{run} {X.shape} {torch.__version__}".encode())
     arrays = [graph.indptr, graph.indices, graph.weights]
     arrays += [X.indptr, X.indices, X.data] if sp.issparse(X) else [X]
     for array in arrays:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from sklearn.utils.multiclass import check_classification_targets
 
+from gsparc._validation import unlabelled_mask
 from gsparc.exceptions import LabelError
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.training.batches import FeatureSource, Scaling
@@ -37,10 +38,7 @@ class HeadSettings:
 def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Classes, and the class number of each node: -1 for unlabelled."""
     check_classification_targets(labels)
-    unlabelled = np.zeros(len(labels), bool)
-    # -1 and 1 alone are two classes
-    if labels.dtype.kind in "iu" and labels.size and labels.min() == -1 and set(np.unique(labels)) != {-1, 1}:
-        unlabelled = labels == -1
+    unlabelled = unlabelled_mask(labels)
     if unlabelled.all():
         raise LabelError("every label is -1, which means unlabelled. Pass at least two classes.")
     classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)

@@ -18,6 +18,7 @@ __all__ = ["FeatureView", "LinkWeights", "choose_weights", "smoothed", "unit"]
 SMOOTH = (0.0, 0.3, 0.6, 0.9)
 SHARE = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
 POPULARITY = (0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
+_LEAST_SHARE = 0.45
 _MAX_SMOOTHED = 200_000_000  # stored entries that averaging sparse features over neighbours may make
 
 
@@ -78,7 +79,8 @@ class FeatureView:
         scaling = Scaling.fit(X)
         if not scaling.rows:
             assert scaling.factor is not None
-            return cls(False, scaling.shift, scaling.factor)
+            # sparse rows are scaled but not shifted: they would not stay sparse
+            return cls(False, None if sp.issparse(X) else scaling.shift, scaling.factor)
         used = np.asarray((X != 0).sum(axis=0)).ravel()
         factor = np.clip(np.log(X.shape[0] / (1.0 + used)), 0.0, None)
         if not factor.any():
@@ -87,23 +89,26 @@ class FeatureView:
 
     def rows(self, X: Any) -> Any:
         """``X`` as it is compared."""
-        if sp.issparse(X):
+        if sp.issparse(X) and self._shift is None:
             return sp.csr_array(sp.csr_array(X) @ sp.diags_array(self._factor), dtype=np.float32)
+        X = X.toarray() if sp.issparse(X) else X
         return ((X if self._shift is None else X - self._shift) * self._factor).astype(np.float32)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is saved."""
         return {"factor": self._factor} | ({} if self._shift is None else {"shift": self._shift})
 
+    def config(self) -> dict[str, bool]:
+        """What is not an array."""
+        return {"by_rows": self.by_rows, "shifted": self._shift is not None}
+
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], width: int, by_rows: bool) -> FeatureView:
-        """What :meth:`arrays` gave."""
-        if arrays["factor"].shape != (width,):
-            raise ValueError(f"feature weights of shape {arrays['factor'].shape}, expected ({width},)")
-        shift = None if by_rows else arrays["shift"]
-        if shift is not None and shift.shape != (width,):
-            raise ValueError(f"feature means of shape {shift.shape}, expected ({width},)")
-        return cls(bool(by_rows), shift, arrays["factor"])
+    def from_state(cls, arrays: dict[str, np.ndarray], config: dict[str, bool], width: int) -> FeatureView:
+        """What :meth:`arrays` and :meth:`config` described."""
+        for name in ("factor", "shift") if config["shifted"] else ("factor",):
+            if arrays[name].shape != (width,):
+                raise ValueError(f"feature {name}s of shape {arrays[name].shape}, expected ({width},)")
+        return cls(config["by_rows"], arrays["shift"] if config["shifted"] else None, arrays["factor"])
 
 
 class _Trial:
@@ -144,6 +149,7 @@ def choose_weights(
     view: Any,
     *,
     popularity: bool,
+    exact: bool,
     device: torch.device,
 ) -> tuple[LinkWeights, dict[str, Any]]:
     """Weights with the best mean reciprocal rank on held-out nodes, one coordinate at a time.
@@ -154,6 +160,8 @@ def choose_weights(
         For each map: graph among its training nodes, their rows, what is ranked, and the map's vectors.
     view
         Features of all seen nodes as they are compared.
+    exact
+        Whether every seen node will be scored. Where candidates come from the map alone it must count.
     """
     if not trials:  # too few nodes to hold any out
         return LinkWeights(map_share=0.5), {"held_out_nodes": 0}
@@ -169,15 +177,17 @@ def choose_weights(
         "mrr_map_alone": mean(start),
         "mrr_features_alone": mean({**start, "map_share": 0}),
     }
-    grids = {"map_share": SHARE, "popularity": POPULARITY, "smooth_map": SMOOTH, "smooth_features": SMOOTH}
+    shares = SHARE if exact else tuple(share for share in SHARE if share >= _LEAST_SHARE)
+    grids = {"map_share": shares, "popularity": POPULARITY, "smooth_map": SMOOTH, "smooth_features": SMOOTH}
     if not popularity:
         del grids["popularity"]
-    choice = {**start, "map_share": last // 2}
+    full = {**grids, "map_share": SHARE}
+    choice = {**start, "map_share": SHARE.index(0.6)}
     best = mean(choice)
     for _ in range(3):
         before = dict(choice)
         for name, grid in grids.items():
-            for value in range(len(grid)):
+            for value in range(len(full[name]) - len(grid), len(full[name])):
                 score = mean({**choice, name: value})
                 if score > best:
                     best, choice = score, {**choice, name: value}

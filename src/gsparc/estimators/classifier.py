@@ -26,8 +26,8 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
     """Classify nodes from their features and their place in the graph's eigenspace.
 
     A :class:`SpectralMap` is fitted on the seen graph; its coordinates join the features as input of a
-    network. A new node needs features only. Labelled nodes that the map held out, together with
-    their edges, judge the network: they are as cold as the nodes to come.
+    network. A new node needs features only. Labelled nodes that the map was not trained on, with edges held
+    out, judge the network (only the map's final rotation has seen those edges).
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
 
     Notes
     -----
-    With integer labels, ``-1`` marks unlabelled nodes, scikit-learn's convention: they take part in the map
-    through their features and edges. It is only read so when other labels are there and none is below -1.
+    With numbers as labels, ``-1`` marks unlabelled nodes, scikit-learn's convention: they take part in the map
+    through their features and edges. It is read so where no label is below -1, and -1 and 1 are not the only two.
 
     Examples
     --------
@@ -109,9 +109,15 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             Edges among the seen nodes. Without it a graph of feature neighbours is used.
         """
         check_name("backbone", self.backbone, ("mlp",))
-        check_count("n_components", self.n_components, 1)
-        check_count("max_steps", self.max_steps, 1)
+        for name in ("n_components", "hidden_channels", "batch_size", "max_steps", "patience"):
+            check_count(name, getattr(self, name), 1)
         check_share("dropout", self.dropout, high=0.95)
+        check_share("learning_rate", self.learning_rate, low=1e-8, high=10.0)
+        check_share("weight_decay", self.weight_decay, high=100.0)
+        if self.input_dropout != "auto":
+            check_share("input_dropout", self.input_dropout, high=0.95)
+        if self.spectral_map is not None and not isinstance(self.spectral_map, SpectralMap):
+            raise InputError(f"spectral_map={self.spectral_map!r} came, expected a SpectralMap or None.")
         if y is None:
             raise LabelError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. "
@@ -201,10 +207,11 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         fitted = {
             "classes": class_list(self.classes_),
             "map": {"parameters": jsonable(self.map_.get_params(deep=False)), "fitted": fitted_map},
+            "own_map": self.spectral_map is not None,
             "head": self.head_.config(),
             "index": index,
             "nodes": self._nodes.config(),
-            "view_rows": self._view.by_rows,
+            "view": self._view.config(),
         }
         return fitted, arrays
 
@@ -214,13 +221,15 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
 
         self.classes_ = class_array(fitted["classes"])
         self.map_ = SpectralMap(**fitted["map"]["parameters"])
+        if fitted["own_map"]:
+            self.spectral_map = SpectralMap(**fitted["map"]["parameters"])  # a clone fits as this one did
         self.map_.n_features_in_ = self.n_features_in_
         self.map_._restore(fitted["map"]["fitted"], part("map."))
         self.head_ = FeatureHead.from_state(fitted["head"], part("head."), self.map_._scaling)
         if self.head_.module.out_channels != len(self.classes_):
             raise ValueError("the network does not have one output for each class")
         self.temperature_, self.history_ = self.head_.temperature, self.head_.history
-        self._view = FeatureView.from_arrays(part("view."), self.n_features_in_, fitted["view_rows"])
+        self._view = FeatureView.from_state(part("view."), fitted["view"], self.n_features_in_)
         self.index_ = CombinedIndex.from_state(part("index."), fitted["index"], device=resolve_device(self.device))
         if self.index_.widths != (self.map_.n_components_, self.n_features_in_):
             raise ValueError(f"the index has columns {self.index_.widths}, the map {self.map_.n_components_}")

@@ -290,6 +290,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             objective=self.objective,
             batch_size=self.batch_size,
             nested=self.nested,
+            keep=self.n_components,
             seed=seed,
         )
         settings = LoopSettings(
@@ -304,7 +305,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             checkpoint=self.checkpoint,
             fingerprint=""
             if self.checkpoint is None
-            else fingerprint(self.get_params(deep=False), X, operator.graph, seed),
+            else fingerprint(self.get_params(deep=False), X, operator.graph, f"{seed} {device.type}"),
         )
         result = run_loop(task, settings, device)
         self.history_, self.n_steps_ = result.history, result.steps

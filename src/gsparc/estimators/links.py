@@ -19,6 +19,7 @@ from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
 from gsparc.ops.combined import CombinedIndex
+from gsparc.ops.neighbors import resolve_kind
 from gsparc.training.batches import EdgeSampler, FeatureSource
 from gsparc.training.links import LinkTask, Retrieval
 from gsparc.training.loop import LoopSettings, run_loop
@@ -159,7 +160,9 @@ class SparcLinkPredictor(SavedEstimator):
             if held is not None:
                 retrieval = Retrieval(held, seed + i, device)
                 trials.append((graph[held.train], held.train, retrieval, embeddings[i]))
-        self.weights_, self.report_ = choose_weights(trials, view, popularity=self.popularity, device=device)
+        self.weights_, self.report_ = choose_weights(
+            trials, view, popularity=self.popularity, exact=resolve_kind("auto", n, device) == "exact", device=device
+        )
         self.report_["maps"] = count
         self._nodes = NodeNames.of(graph)
         together = unit(np.concatenate(embeddings, axis=1)) if count > 1 else unit(embeddings[0])
@@ -214,7 +217,7 @@ class SparcLinkPredictor(SavedEstimator):
         train = np.arange(X.shape[0]) if held is None else held.train
         cut = graph if held is None else graph[held.train]
         retrieval = None if held is None else Retrieval(held, seed, device)
-        sampler = EdgeSampler(cut, device)
+        sampler = EdgeSampler(cut, device, self_loops=False)  # a node's link to itself teaches nothing
         task = LinkTask(
             one.module_,
             features,
@@ -279,6 +282,8 @@ class SparcLinkPredictor(SavedEstimator):
         check_is_fitted(self)
         X = check_features(self, X, reset=False)
         wanted = np.asarray(ids)
+        if wanted.ndim == 1 and X.shape[0] == 1:
+            wanted = wanted[None, :]  # a flat list belongs to the one new node
         if wanted.ndim == 1 and X.shape[0] == len(wanted):
             return self.score_pairs(X, wanted[:, None])[:, 0]
         if wanted.ndim != 2 or len(wanted) != X.shape[0]:
@@ -310,7 +315,7 @@ class SparcLinkPredictor(SavedEstimator):
             "weights": self.weights_._asdict(),
             "report": self.report_,
             "nodes": self._nodes.config(),
-            "view_rows": self._view.by_rows,
+            "view": self._view.config(),
         }
         return fitted, arrays
 
@@ -325,7 +330,7 @@ class SparcLinkPredictor(SavedEstimator):
             restored._restore(one["fitted"], part(f"map{i}."))
             self.maps_.append(restored)
         self.weights_, self.report_ = LinkWeights(**fitted["weights"]), fitted["report"]
-        self._view = FeatureView.from_arrays(part("view."), self.n_features_in_, fitted["view_rows"])
+        self._view = FeatureView.from_state(part("view."), fitted["view"], self.n_features_in_)
         self.index_ = CombinedIndex.from_state(part("index."), fitted["index"], device=resolve_device(self.device))
         width = sum(one.module_.out_channels if self.refine else one.n_components_ for one in self.maps_)
         if self.index_.widths != (width, self.n_features_in_):

@@ -161,10 +161,12 @@ class CombinedIndex:
         if self.weight == 1.0 and self._prior is None:
             distances, ids = self._neighbors.search(spectral_q, k)
             return 1.0 - distances, ids
-        if self.kind == "ivf":
-            return self._search_candidates(spectral_q, features_q, k)
         scores = np.empty((features_q.shape[0], k), dtype=np.float32)
         ids = np.empty(scores.shape, dtype=np.int64)
+        if self.kind == "ivf":
+            for part in blocks(len(scores), 4096):
+                scores[part], ids[part] = self._search_candidates(spectral_q[part], features_q[part], k)
+            return scores, ids
         for part in blocks(len(scores), self._query_block()):
             best, where = smallest(-self._scores(spectral_q[part], features_q[part]), k)
             scores[part], ids[part] = -best.cpu().numpy(), where.cpu().numpy()

@@ -18,6 +18,8 @@ from gsparc.ops.laplacian import operator_degrees
 
 __all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor"]
 
+_WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
+
 
 def as_tensor(array: np.ndarray) -> Tensor:
     """A tensor that shares memory with ``array``, read-only arrays included (never write to it)."""
@@ -41,22 +43,32 @@ class Scaling:
 
     @classmethod
     def fit(cls, X: Features) -> Scaling:
-        """Row norms for sparse or non-negative count-like features, column statistics otherwise."""
+        """Row norms for counts (no entry negative, most of them zero), column statistics otherwise.
+
+        Looks at all entries, so neither the order of the rows nor how they are stored matters. Signed sparse
+        features that are too wide for a batch to be made dense are scaled by rows too.
+        """
+        shape: Any = X.shape
+        n, width = int(shape[0]), int(shape[1])
         if sp.issparse(X):
-            return cls(True, None, None)
+            matrix: Any = X
+            counts = bool((matrix.data >= 0).all()) and np.count_nonzero(matrix.data) < 0.5 * n * width
+            if width > 1 and (counts or width > _WIDE):
+                return cls(True, None, None)
+            mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel() / n
+            square = np.asarray(matrix.multiply(matrix).sum(axis=0, dtype=np.float64)).ravel() / n
+            return cls._columns(mean, np.sqrt(np.clip(square - mean**2, 0.0, None)))
         X = np.asarray(X)
-        sample = X[: min(len(X), 4096)]
-        if sample.size and (sample >= 0).all() and (sample == 0).mean() > 0.5:
+        blocks = [slice(start, start + 65_536) for start in range(0, n, 65_536)]  # no copy of all of X
+        filled = sum(np.count_nonzero(X[part]) for part in blocks)
+        if width > 1 and filled < 0.5 * n * width and all((X[part] >= 0).all() for part in blocks):
             return cls(True, None, None)
-        mean = np.zeros(X.shape[1])
-        square = np.zeros(X.shape[1])
-        for start in range(0, len(X), 65536):  # two passes in blocks: exact, and no copy of X
-            mean += X[start : start + 65536].sum(axis=0, dtype=np.float64)
-        mean /= max(len(X), 1)
-        for start in range(0, len(X), 65536):
-            block = X[start : start + 65536] - mean
-            square += (block * block).sum(axis=0)
-        deviation = np.sqrt(square / max(len(X), 1))
+        mean = sum((X[part].sum(axis=0, dtype=np.float64) for part in blocks), np.zeros(width)) / max(n, 1)
+        square = sum((np.square(X[part] - mean).sum(axis=0) for part in blocks), np.zeros(width)) / max(n, 1)
+        return cls._columns(mean, np.sqrt(square))
+
+    @classmethod
+    def _columns(cls, mean: np.ndarray, deviation: np.ndarray) -> Scaling:
         # a column that does not vary (up to rounding) carries nothing and must not be blown up
         constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-30)
         factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
@@ -109,13 +121,15 @@ class FeatureSource:
         position = shift + torch.arange(total, device=self.device)
         values = self._values[position]
         row = torch.repeat_interleave(torch.arange(len(index), device=self.device), lengths, output_size=total)
-        norm = torch.zeros(len(index), device=self.device).index_add_(0, row, values * values).sqrt_()
-        values = values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]
         columns = self._columns[position].long()
-        if not self._scatter:
-            return SparseRows(pointers, columns, values)
+        if self._shift is None or self._factor is None:  # scaled by rows
+            norm = torch.zeros(len(index), device=self.device).index_add_(0, row, values * values).sqrt_()
+            values = values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]
+            if not self._scatter:
+                return SparseRows(pointers, columns, values)
         out = torch.zeros(len(index) * self.num_columns, device=self.device)
-        return out.index_put_((row * self.num_columns + columns,), values).view(len(index), -1)
+        out = out.index_put_((row * self.num_columns + columns,), values).view(len(index), -1)
+        return out if self._shift is None or self._factor is None else (out - self._shift) * self._factor
 
 
 class EdgeSampler:
@@ -123,8 +137,8 @@ class EdgeSampler:
 
     The operator is ``A + I + tau/n``; with ``walk_length = k`` a pair is the two ends of a
     stationary walk of 1 to ``k`` steps (the average of ``P, ..., P^k``). A draw costs
-    ``O(log n)``, whatever the number of edges. Nodes in ``exclude`` are never drawn: that spares cutting
-    a large graph for a few held-out nodes.
+    ``O(log n)``, whatever the number of edges. ``self_loops=False`` leaves ``I`` out of the draws. Nodes in
+    ``exclude`` are never drawn: that spares cutting a large graph for a few held-out nodes.
     """
 
     def __init__(
@@ -134,6 +148,7 @@ class EdgeSampler:
         *,
         tau: float = 0.0,
         walk_length: int = 1,
+        self_loops: bool = True,
         exclude: np.ndarray | None = None,
     ) -> None:
         self.device = torch.device(device)
@@ -142,6 +157,7 @@ class EdgeSampler:
             self._excluded = torch.zeros(graph.num_nodes, dtype=torch.bool, device=self.device)
             self._excluded[as_tensor(exclude).to(self.device)] = True
         self.num_nodes, self.tau, self.walk_length = graph.num_nodes, float(tau), walk_length
+        self._loop = 1.0 if self_loops else 0.0
         self._pointers = as_tensor(graph.indptr).to(self.device)
         self._indices = as_tensor(graph.indices).to(self.device)
         self._entries = int(graph.indptr[-1])
@@ -168,7 +184,7 @@ class EdgeSampler:
 
     def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         n = self.num_nodes
-        total = self._volume + n * (1.0 + self.tau)
+        total = self._volume + n * (self._loop + self.tau)
         u = torch.rand(count, generator=generator, device=self.device, dtype=torch.float64) * total
         spare = torch.randint(n, (2, count), generator=generator, device=self.device)
         entry, source = self._edge_at(u)
@@ -177,7 +193,7 @@ class EdgeSampler:
         source = torch.where(on_edge, source, spare[0])
         target = torch.where(on_edge, target, spare[0])  # a self-loop
         if self.tau:
-            target = torch.where(u >= self._volume + n, spare[1], target)  # a uniform jump
+            target = torch.where(u >= self._volume + n * self._loop, spare[1], target)  # a uniform jump
         if self.walk_length > 1:
             target = self._walk_on(target, generator)
         return source, target
@@ -208,7 +224,7 @@ class EdgeSampler:
             low = self._sums[first]
             weight = self._sums[last] - low
         u = torch.rand(node.shape, generator=generator, device=self.device, dtype=torch.float64)
-        u = u * (weight + 1.0 + self.tau)
+        u = u * (weight + self._loop + self.tau)
         at = low + u
         entry = at.long() if self._sums is None else torch.searchsorted(self._sums, at, right=True) - 1
         # rounding at the end of a row must not reach into the next one
@@ -217,5 +233,5 @@ class EdgeSampler:
         out = torch.where(u < weight, moved, node)
         if self.tau:
             jump = torch.randint(self.num_nodes, node.shape, generator=generator, device=self.device)
-            out = torch.where(u >= weight + 1.0, jump, out)
+            out = torch.where(u >= weight + self._loop, jump, out)
         return out

@@ -33,17 +33,13 @@ class HeldOut:
     neighbours: np.ndarray  # positions in `train`
 
 
-def hold_out(graph: Graph, share: float, seed: int, *, eligible: np.ndarray | None = None) -> HeldOut | None:
+def hold_out(graph: Graph, share: float, seed: int) -> HeldOut | None:
     """Hold out a share of the connected nodes; ``None`` when the graph is too small for it.
 
-    At most 2,000 nodes and 32 edges of each are looked at, so the cost of an
-    evaluation does not depend on the size of the graph.
+    At most 2,000 nodes, so the cost of an evaluation does not depend on the size of the graph.
     """
     rng = np.random.default_rng(seed)
-    linked = np.diff(graph.indptr) > 0
-    if eligible is not None:
-        linked &= eligible
-    candidates = np.flatnonzero(linked)
+    candidates = np.flatnonzero(np.diff(graph.indptr) > 0)
     count = min(round(share * len(candidates)), _HELD_NODES)
     if count < 5:
         return None
@@ -57,8 +53,6 @@ def hold_out(graph: Graph, share: float, seed: int, *, eligible: np.ndarray | No
     for node in chosen:  # at most _HELD_NODES rounds
         near = position[graph.neighbors(int(node))]
         near = near[near >= 0]
-        if len(near) > _HELD_NEIGHBOURS:
-            near = np.sort(rng.choice(near, _HELD_NEIGHBOURS, replace=False))
         if len(near):
             kept_nodes.append(node)
             lists.append(near)
@@ -109,6 +103,8 @@ class SpectralTask:
         ``"contrastive"`` or ``"rayleigh"``.
     batch_size
         Edges a step.
+    keep
+        Leading functions that will be kept, and are judged; all by default.
     """
 
     def __init__(
@@ -122,9 +118,11 @@ class SpectralTask:
         objective: str,
         batch_size: int,
         nested: bool = False,
+        keep: int | None = None,
         seed: int = 0,
     ) -> None:
         self.module, self.features, self.sampler = module, features, sampler
+        self.keep = module.out_channels if keep is None else keep
         self.objective, self.batch_size, self.nested = objective, batch_size, nested
         self.train_rows = as_tensor(train).to(features.device)
         self._score = None if held is None else _HeldOutScore(self, held, seed)
@@ -160,6 +158,17 @@ class SpectralTask:
         return None if self._score is None else self._score()
 
 
+def _some_neighbours(held: HeldOut, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most 32 random neighbours of each held-out node, and how many of each: bounds the cost of a score."""
+    rng = np.random.default_rng(seed)
+    lists = np.split(held.neighbours, held.pointers[1:-1])
+    lists = [
+        part if len(part) <= _HELD_NEIGHBOURS else np.sort(rng.choice(part, _HELD_NEIGHBOURS, replace=False))
+        for part in lists
+    ]
+    return np.concatenate(lists), np.array([len(part) for part in lists])
+
+
 class _HeldOutScore:
     """:func:`generalisation_score` after Rayleigh-Ritz on a fixed sample of training edges."""
 
@@ -169,12 +178,12 @@ class _HeldOutScore:
         generator = torch_generator(seed + 1, device)
         source, target = task.sampler.sample(_REFERENCE_EDGES, generator)
         self.count = len(source)
-        near = as_tensor(held.neighbours).to(device)
+        near_to, degrees = _some_neighbours(held, seed)
+        near = as_tensor(near_to).to(device)
         nodes = torch.cat([source, target, near])
         unique, self.inverse = torch.unique(nodes, return_inverse=True)
         self.rows = task.train_rows[unique]
         self.held_rows = as_tensor(held.nodes).to(device)
-        degrees = np.diff(held.pointers)
         self.owner = torch.repeat_interleave(torch.arange(len(degrees), device=device), as_tensor(degrees).to(device))
         self.degrees = as_tensor(degrees).to(device, torch.float64)
 
@@ -190,7 +199,7 @@ class _HeldOutScore:
         cross = (source - offset).T @ (target - offset) / self.count
         ritz = solve_ritz(gram, (cross + cross.T) / 2, offset, rank_tolerance=1e-6)
         # scaling by sqrt(mu) turns orthonormal functions into factors of the operator
-        layer = ritz.rotation * ritz.mu.clamp_min(0).sqrt()
+        layer = (ritz.rotation * ritz.mu.clamp_min(0).sqrt())[:, : task.keep]
         held = values_at(task.module, task.features, self.held_rows, raw=True).double()
         held = (held - offset) @ layer
         near = (values[2 * self.count :] - offset) @ layer
