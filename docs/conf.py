@@ -51,3 +51,13 @@ html_show_sourcelink = False
 
 # matplotlib has no screen while the gallery runs; that is not news.
 warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")
+
+
+def _skip_member(app, what, name, obj, skip, options):
+    # scikit-learn writes these methods, and their docstrings refer to its own glossary
+    return skip or (name.startswith("set_") and name.endswith("_request"))
+
+
+def setup(app):
+    """Register the filter above."""
+    app.connect("autodoc-skip-member", _skip_member)
