@@ -189,8 +189,8 @@ def _choose_probes(
 
 
 def _probe_grid(cells: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, 16, ... up to all cells."""
-    grid = sorted({2**i for i in range(32)} | {3 * 2**i for i in range(31)})
+    """1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, ... up to all cells."""
+    grid = sorted({factor * 2**i for factor in (1, 3, 5, 7) for i in range(30)})
     return [p for p in grid if p < cells] + [cells]
 
 
