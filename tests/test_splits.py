@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validat
 
 from gsparc._validation import unlabelled_mask
 from gsparc.exceptions import InputError, LabelError, UnknownNameError
-from gsparc.splits import ColdStartSplit, Fold, hold_out_nodes
+from gsparc.splits import ColdStartSplit, Fold
 
 
 def one(split: ColdStartSplit, y: np.ndarray | None = None, n: int | None = None, groups=None) -> Fold:
@@ -182,18 +182,6 @@ def test_scikit_learn_takes_it_as_cv() -> None:
     assert search.best_params_ == {"strategy": "prior"}
     assert len(cross_val_score(DummyClassifier(), X, y, cv=split, groups=np.arange(100))) == 3
     assert len(cross_val_score(DummyClassifier(), X, y, cv=list(split.pairs(X, y)))) == 3
-
-
-def test_hold_out_nodes() -> None:
-    rng = np.random.default_rng(0)
-    ids = hold_out_nodes(100, 0.1, rng)
-    assert len(ids) == len(set(ids)) == 10
-    assert (np.diff(ids) > 0).all()
-    assert len(hold_out_nodes(100, 0.01, rng, minimum=20)) == 20
-    assert len(hold_out_nodes(6, 0.1, rng, minimum=20)) == 3
-    assert len(hold_out_nodes(1, 0.5, rng)) == 0
-    with pytest.raises(InputError, match=r"share=1\.5"):
-        hold_out_nodes(10, 1.5, rng)
 
 
 def test_bad_input() -> None:

@@ -15,7 +15,7 @@ from gsparc._typing import RandomState
 from gsparc._validation import check_name, unlabelled_mask
 from gsparc.exceptions import InputError, LabelError
 
-__all__ = ["ColdStartSplit", "Fold", "hold_out_nodes"]
+__all__ = ["ColdStartSplit", "Fold"]
 
 logger = logging.getLogger(__name__)
 
@@ -221,23 +221,6 @@ class ColdStartSplit:
         else:
             targets = _targets(strata, sizes, self.validation, rng)
         return where[_take(strata[where], sizes[where], targets, rng)]
-
-
-def hold_out_nodes(num_nodes: int, share: float, rng: np.random.Generator, *, minimum: int = 1) -> Ids:
-    """A random share of nodes that pretend to be cold, sorted: for stopping and for choosing weights.
-
-    At least ``minimum`` (where there are twice as many nodes), never more than half.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> len(hold_out_nodes(200, 0.1, np.random.default_rng(0)))
-    20
-    """
-    if not 0 < share < 1:
-        raise InputError(f"share={share} of pretend-cold nodes; pass a number between 0 and 1.")
-    count = min(max(round(share * num_nodes), minimum), num_nodes // 2)
-    return np.sort(rng.choice(num_nodes, count, replace=False)).astype(np.int64)
 
 
 def _plain(number: Any) -> Any:

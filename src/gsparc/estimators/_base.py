@@ -31,6 +31,8 @@ __all__ = [
     "fingerprint",
     "jsonable",
     "load_model",
+    "part_of",
+    "prefixed",
 ]
 
 LAPLACIANS = ("sym", "k-power", "feature-edge")
@@ -143,6 +145,17 @@ def class_array(saved: dict[str, Any]) -> np.ndarray:
     return np.array(saved["values"], dtype=kinds[saved["kind"]])
 
 
+def prefixed(prefix: str, arrays: Arrays) -> Arrays:
+    """Arrays of one part of a model, under names of their own."""
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def part_of(arrays: Arrays, prefix: str) -> Arrays:
+    """What :func:`prefixed` put there."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+
+
 @dataclass(frozen=True)
 class Operator:
     """The graph whose random walk is learned, over the nodes that take part."""
@@ -150,7 +163,6 @@ class Operator:
     graph: Graph
     nodes: np.ndarray  # rows of X
     walk_length: int
-    tau: float
     description: dict[str, Any]
 
 
@@ -204,7 +216,6 @@ def build_operator(
     k_power: int,
     alpha: float,
     n_neighbors: int,
-    tau: float,
     seed: int,
 ) -> Operator:
     """The affinity that the eigenfunctions belong to, cut to the components that are worth learning."""
@@ -234,7 +245,7 @@ def build_operator(
             len(nodes),
         )
     walk_length = k_power if laplacian == "k-power" else 1
-    return Operator(graph, nodes, walk_length, tau, description)
+    return Operator(graph, nodes, walk_length, description)
 
 
 def fingerprint(parameters: dict[str, Any], X: Any, graph: Graph, run: str) -> str:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_labels, check_name, check_share
-from gsparc.estimators._base import SavedEstimator, class_array, class_list, jsonable
+from gsparc.estimators._base import SavedEstimator, class_array, class_list, part_of, prefixed
 from gsparc.estimators._head import FeatureHead, HeadSettings, encode_labels
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import FeatureView, unit
@@ -197,16 +197,13 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         return self._nodes.names(ids), 1.0 - scores
 
     def _state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        fitted_map, map_arrays = self.map_._state()
+        saved_map, map_arrays = self.map_._as_part()
         index_arrays, index = self.index_.state()
-        arrays = {f"map.{name}": value for name, value in map_arrays.items()}
-        arrays |= {f"index.{name}": value for name, value in index_arrays.items()}
-        arrays |= {f"head.{name}": value for name, value in self.head_.arrays().items()}
-        arrays |= {f"view.{name}": value for name, value in self._view.arrays().items()}
-        arrays |= {f"nodes.{name}": value for name, value in self._nodes.arrays().items()}
+        arrays = prefixed("map", map_arrays) | prefixed("index", index_arrays) | prefixed("head", self.head_.arrays())
+        arrays |= prefixed("view", self._view.arrays()) | prefixed("nodes", self._nodes.arrays())
         fitted = {
             "classes": class_list(self.classes_),
-            "map": {"parameters": jsonable(self.map_.get_params(deep=False)), "fitted": fitted_map},
+            "map": saved_map,
             "own_map": self.spectral_map is not None,
             "head": self.head_.config(),
             "index": index,
@@ -216,21 +213,18 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         return fitted, arrays
 
     def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        def part(prefix: str) -> dict[str, np.ndarray]:
-            return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
         self.classes_ = class_array(fitted["classes"])
-        self.map_ = SpectralMap(**fitted["map"]["parameters"])
+        self.map_ = SpectralMap._from_part(fitted["map"], part_of(arrays, "map"), self.n_features_in_)
         if fitted["own_map"]:
             self.spectral_map = SpectralMap(**fitted["map"]["parameters"])  # a clone fits as this one did
-        self.map_.n_features_in_ = self.n_features_in_
-        self.map_._restore(fitted["map"]["fitted"], part("map."))
-        self.head_ = FeatureHead.from_state(fitted["head"], part("head."), self.map_._scaling)
+        self.head_ = FeatureHead.from_state(fitted["head"], part_of(arrays, "head"), self.map_._scaling)
         if self.head_.module.out_channels != len(self.classes_):
             raise ValueError("the network does not have one output for each class")
         self.temperature_, self.history_ = self.head_.temperature, self.head_.history
-        self._view = FeatureView.from_state(part("view."), fitted["view"], self.n_features_in_)
-        self.index_ = CombinedIndex.from_state(part("index."), fitted["index"], device=resolve_device(self.device))
+        self._view = FeatureView.from_state(part_of(arrays, "view"), fitted["view"], self.n_features_in_)
+        self.index_ = CombinedIndex.from_state(
+            part_of(arrays, "index"), fitted["index"], device=resolve_device(self.device)
+        )
         if self.index_.widths != (self.map_.n_components_, self.n_features_in_):
             raise ValueError(f"the index has columns {self.index_.widths}, the map {self.map_.n_components_}")
-        self._nodes = NodeNames.from_state(part("nodes."), fitted["nodes"], self.index_.num_vectors)
+        self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], self.index_.num_vectors)

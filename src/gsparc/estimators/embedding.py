@@ -21,9 +21,19 @@ from gsparc._validation import (
     check_rows_vary,
     check_share,
 )
-from gsparc.estimators._base import LAPLACIANS, Operator, SavedEstimator, build_operator, fingerprint
+from gsparc.estimators._base import (
+    LAPLACIANS,
+    Operator,
+    SavedEstimator,
+    build_operator,
+    fingerprint,
+    jsonable,
+    part_of,
+    prefixed,
+)
 from gsparc.exceptions import InputError
 from gsparc.nn.spectral_map import SpectralNet
+from gsparc.ops.laplacian import operator_degrees
 from gsparc.ops.ritz import rayleigh_ritz
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling
 from gsparc.training.loop import LoopSettings, run_loop
@@ -247,7 +257,6 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             k_power=self.k_power,
             alpha=self.alpha,
             n_neighbors=self.n_neighbors,
-            tau=self.tau,
             seed=seed,
         )
         self.operator_ = operator.description
@@ -316,7 +325,8 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         index = torch.from_numpy(operator.nodes).to(device)
         values = values_at(self.module_, features, index, raw=True)
         graph = operator.graph
-        pi = EdgeSampler(graph, device, tau=self.tau).pi
+        degrees = operator_degrees(graph.indptr, graph.weights, tau=self.tau)
+        pi = torch.from_numpy(degrees / degrees.sum()).to(device, torch.float32)
         ritz = rayleigh_ritz(
             graph.indptr,
             graph.indices,
@@ -366,7 +376,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         return (mu**self.diffusion_time).astype(np.float32)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        arrays = {f"module.{k}": v.cpu().numpy() for k, v in self.module_.state_dict().items()}
+        arrays = prefixed("module", {name: value.cpu().numpy() for name, value in self.module_.state_dict().items()})
         arrays["eigenvalues"] = np.asarray(self.eigenvalues_, np.float64)
         for name in ("shift", "factor"):
             value = getattr(self._scaling, name)
@@ -382,7 +392,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         return fitted, arrays
 
     def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        state = {k.removeprefix("module."): torch.from_numpy(v) for k, v in arrays.items() if k.startswith("module.")}
+        state = {name: torch.from_numpy(array) for name, array in part_of(arrays, "module").items()}
         self.module_ = SpectralNet(**fitted["module"])
         self.module_.set_output_layer(state["offset"], state["rotation"])
         self.module_.load_state_dict(state)
@@ -400,3 +410,16 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             raise ValueError("the scaling does not have one value for each feature")
         self.operator_, self.history_ = fitted["operator"], fitted["history"]
         self.n_steps_ = int(fitted["n_steps"])
+
+    def _as_part(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """What another estimator saves of a map that it holds."""
+        fitted, arrays = self._state()
+        return {"parameters": jsonable(self.get_params(deep=False)), "fitted": fitted}, arrays
+
+    @classmethod
+    def _from_part(cls, saved: dict[str, Any], arrays: dict[str, np.ndarray], n_features: int) -> Self:
+        """What :meth:`_as_part` described."""
+        spectral = cls(**saved["parameters"])
+        spectral.n_features_in_ = n_features
+        spectral._restore(saved["fitted"], arrays)
+        return spectral

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_share
-from gsparc.estimators._base import SavedEstimator, feature_graph, jsonable
+from gsparc.estimators._base import SavedEstimator, feature_graph, part_of, prefixed
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import FeatureView, LinkWeights, choose_weights, smoothed, unit
 from gsparc.estimators.embedding import SpectralMap
@@ -300,15 +300,14 @@ class SparcLinkPredictor(SavedEstimator):
         return self.index_.score_all(self._embed(X), self._view.rows(X))
 
     def _state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        arrays, index = self.index_.state()
-        arrays = {f"index.{name}": value for name, value in arrays.items()}
+        index_arrays, index = self.index_.state()
+        arrays = prefixed("index", index_arrays) | prefixed("view", self._view.arrays())
+        arrays |= prefixed("nodes", self._nodes.arrays())
         maps = []
         for i, one in enumerate(self.maps_):
-            fitted, own = one._state()
-            maps.append({"parameters": jsonable(one.get_params(deep=False)), "fitted": fitted})
-            arrays |= {f"map{i}.{name}": value for name, value in own.items()}
-        arrays |= {f"view.{name}": value for name, value in self._view.arrays().items()}
-        arrays |= {f"nodes.{name}": value for name, value in self._nodes.arrays().items()}
+            saved, own = one._as_part()
+            maps.append(saved)
+            arrays |= prefixed(f"map{i}", own)
         fitted = {
             "index": index,
             "maps": maps,
@@ -320,19 +319,16 @@ class SparcLinkPredictor(SavedEstimator):
         return fitted, arrays
 
     def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        def part(prefix: str) -> dict[str, np.ndarray]:
-            return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
-        self.maps_ = []
-        for i, one in enumerate(fitted["maps"]):
-            restored = SpectralMap(**one["parameters"])
-            restored.n_features_in_ = self.n_features_in_
-            restored._restore(one["fitted"], part(f"map{i}."))
-            self.maps_.append(restored)
+        self.maps_ = [
+            SpectralMap._from_part(saved, part_of(arrays, f"map{i}"), self.n_features_in_)
+            for i, saved in enumerate(fitted["maps"])
+        ]
         self.weights_, self.report_ = LinkWeights(**fitted["weights"]), fitted["report"]
-        self._view = FeatureView.from_state(part("view."), fitted["view"], self.n_features_in_)
-        self.index_ = CombinedIndex.from_state(part("index."), fitted["index"], device=resolve_device(self.device))
+        self._view = FeatureView.from_state(part_of(arrays, "view"), fitted["view"], self.n_features_in_)
+        self.index_ = CombinedIndex.from_state(
+            part_of(arrays, "index"), fitted["index"], device=resolve_device(self.device)
+        )
         width = sum(one.module_.out_channels if self.refine else one.n_components_ for one in self.maps_)
         if self.index_.widths != (width, self.n_features_in_):
             raise ValueError(f"the index has columns {self.index_.widths}, the maps {width}")
-        self._nodes = NodeNames.from_state(part("nodes."), fitted["nodes"], self.index_.num_vectors)
+        self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], self.index_.num_vectors)
