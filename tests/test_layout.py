@@ -20,7 +20,7 @@ ROWS: dict[str, int] = {
     **dict.fromkeys(["nn", "training"], 2),
     **dict.fromkeys(["splits", "metrics", "model_store"], 3),
     **dict.fromkeys(["estimators"], 4),
-    **dict.fromkeys(["baselines", "datasets"], 5),
+    **dict.fromkeys(["baselines", "datasets", "recipes"], 5),
     **dict.fromkeys(["experiments", "integrations", "report"], 6),
     **dict.fromkeys(["cli", "server", "__main__"], 7),
 }

@@ -203,7 +203,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         4, n_maps=2, hidden_channels=(8,), spectral_steps=3, refine_steps=3, batch_size=64, **small
     )
     links.fit(data.X, graph=graph).save(root / "links")
-    classifier = SparcClassifier(spectral_map=base, hidden_channels=8, max_steps=5, **small)
+    classifier = SparcClassifier("mlp", spectral_map=base, hidden_channels=8, max_steps=5, **small)
     classifier.fit(data.X, data.y, graph=graph).save(root / "classifier")
     return root
 

@@ -8,6 +8,7 @@
     │   ├── GraphError                     edges: out of range, negative, none at all
     │   │   └── GraphShapeError            graph and X disagree about the number of nodes
     │   ├── LabelError                     y: one class only, wrong length, all unlabelled
+    │   ├── MissingBackboneError           a model around a network of the user's own, loaded without it
     │   └── UnknownNameError               a data set, Laplacian, objective ... that does not exist
     ├── MissingExtraError (ImportError)    an optional package is not installed
     ├── DataNotFoundError (FileNotFoundError)  a data set's files are not on this machine
@@ -33,6 +34,7 @@ __all__ = [
     "GsparcError",
     "InputError",
     "LabelError",
+    "MissingBackboneError",
     "MissingExtraError",
     "ModelFolderError",
     "NewerFormatError",
@@ -63,6 +65,10 @@ class GraphShapeError(GraphError):
 
 class LabelError(InputError):
     """The labels cannot be used."""
+
+
+class MissingBackboneError(InputError):
+    """A saved model needs the user's own network to be passed."""
 
 
 class UnknownNameError(InputError):

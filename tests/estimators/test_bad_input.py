@@ -35,7 +35,7 @@ def make(kind: str, **changes: Any) -> Any:
             2, n_maps=1, hidden_channels=(4,), spectral_steps=2, refine_steps=2, batch_size=16, **settings
         )
     base = SpectralMap(2, hidden_channels=(4,), max_steps=2, batch_size=16)
-    return SparcClassifier(spectral_map=base, hidden_channels=4, max_steps=2, **settings)
+    return SparcClassifier(**{"backbone": "mlp"} | settings, spectral_map=base, hidden_channels=4, max_steps=2)
 
 
 def fit(kind: str, X: Any = X, y: Any = Y, graph: Any = GRAPH, **changes: Any) -> Any:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from gsparc import Graph, SparcClassifier, SpectralMap, load_model
 from gsparc.baselines import MLPBaseline
 from gsparc.datasets import make_blocks
-from gsparc.estimators._head import _hold_out_labelled, encode_labels
+from gsparc.estimators._labels import encode_labels, hold_out_labelled
 
 DATA = make_blocks(300, 2500, 8, branching=(3,), noise=0.8, within=0.9, random_state=0)
 SEEN, COLD = np.arange(240), np.arange(240, 300)
@@ -21,7 +21,7 @@ MAP = SpectralMap(6, hidden_channels=(32,), max_steps=60, batch_size=256)
 
 def tiny(**changes) -> SparcClassifier:
     settings = {"spectral_map": MAP, "hidden_channels": 32, "max_steps": 75, "random_state": 0} | changes
-    return SparcClassifier(device="cpu", **settings)
+    return SparcClassifier("mlp", device="cpu", **settings)
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +97,11 @@ def test_a_class_with_a_single_example() -> None:
 
 def test_held_out_labels_never_take_a_class_away() -> None:
     codes = np.array([0] * 50 + [1] * 3 + [2] + [-1] * 46)
-    held = _hold_out_labelled(codes, np.arange(40, 70), seed=0)
+    held = hold_out_labelled(codes, np.arange(40, 70), seed=0)
     assert (codes[held] >= 0).all()
     assert set(codes[held]) == {0}  # all of classes 1 and 2 lie among the preferred ones: they stay
-    assert _hold_out_labelled(codes, np.zeros(0, int), seed=0).size <= 5
-    assert _hold_out_labelled(codes[:20], np.zeros(0, int), seed=0).size == 0
+    assert hold_out_labelled(codes, np.zeros(0, int), seed=0).size <= 5
+    assert hold_out_labelled(codes[:20], np.zeros(0, int), seed=0).size == 0
 
 
 def test_pandas_in_and_sparse_counts() -> None:

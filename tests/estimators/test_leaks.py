@@ -85,7 +85,7 @@ def fit_links(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcLinkPredictor:
 
 
 def fit_classifier(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcClassifier:
-    return SparcClassifier(spectral_map=MAP, hidden_channels=8, max_steps=30, **SMALL).fit(X, y, graph=graph)
+    return SparcClassifier("mlp", spectral_map=MAP, hidden_channels=8, max_steps=30, **SMALL).fit(X, y, graph=graph)
 
 
 def fit_mlp(X: np.ndarray, y: np.ndarray, graph: Graph) -> MLPBaseline:
@@ -104,7 +104,7 @@ def artefact(model: object, folder: Path) -> str:
         return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
     if isinstance(model, MLPBaseline):
         arrays, config = model.head_.arrays(), model.head_.config()
-        arrays |= {"shift": np.asarray(model.head_.scaling.shift), "factor": np.asarray(model.head_.scaling.factor)}
+        arrays |= {"shift": np.asarray(model.scaling_.shift), "factor": np.asarray(model.scaling_.factor)}
     else:
         assert isinstance(model, FeatureCosineLinks)
         arrays, config = model.index_.state()

@@ -13,7 +13,7 @@ SMALL_MAP = SpectralMap(4, hidden_channels=(16,), max_steps=60, batch_size=256, 
     [
         SMALL_MAP,
         SpectralMap(4, objective="rayleigh", hidden_channels=(16,), max_steps=30, batch_size=256, device="cpu"),
-        SparcClassifier(spectral_map=SMALL_MAP, hidden_channels=32, max_steps=150, device="cpu"),
+        SparcClassifier("mlp", spectral_map=SMALL_MAP, hidden_channels=32, max_steps=150, device="cpu"),
         SparcLinkPredictor(
             8, n_maps=1, hidden_channels=(16,), spectral_steps=10, refine_steps=10, batch_size=64, device="cpu"
         ),

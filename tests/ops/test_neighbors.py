@@ -141,7 +141,7 @@ def test_auto_picks_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_kind("auto", 50_001, cpu) == "ivf"
     assert resolve_kind("exact", 10**7, cpu) == "exact"
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert resolve_kind("auto", 50_001, cpu) == "exact"
+    assert resolve_kind("auto", 50_001, cpu) == "cells"
 
 
 @pytest.mark.parametrize("kind", ["exact", "ivf"])

@@ -11,7 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
-from gsparc.estimators._head import FeatureHead, HeadSettings, encode_labels
+from gsparc.estimators._auto import softmax
+from gsparc.estimators._heads import HeadData, HeadSettings, NetHead
+from gsparc.estimators._labels import check_validation, encode_labels, hold_out_labelled
+from gsparc.estimators._views import NodeView
+from gsparc.training.batches import FeatureSource, Scaling
 
 __all__ = ["MLPBaseline"]
 
@@ -43,22 +47,40 @@ class MLPBaseline(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Learn from labelled nodes; -1 is read as in :class:`~gsparc.SparcClassifier`."""
+    def fit(self, X: Any, y: Any, *, validation: Any = None) -> Self:
+        """Learn from labelled nodes; -1 is read as in :class:`~gsparc.SparcClassifier`.
+
+        ``validation``: a pair (X, y) of nodes that judge, as there; without it a tenth of the labelled ones do.
+        """
         X = check_features(self, X, reset=True)
         labels = check_labels(y, X.shape[0])
         self.classes_, codes = encode_labels(labels)
-        settings = HeadSettings(max_steps=self.max_steps, seed=resolve_seed(self.random_state), verbose=self.verbose)
-        nobody = np.zeros(0, np.int64)
-        device = resolve_device(self.device)
-        self.head_ = FeatureHead.fit(X, None, codes, len(self.classes_), nobody, settings, device)
+        seed, device = resolve_seed(self.random_state), resolve_device(self.device)
+        judges = check_validation(self, validation, self.classes_)
+        self.scaling_ = Scaling.fit(X)
+        view = self._view(X, device)
+        if judges is None:
+            held = hold_out_labelled(codes, np.zeros(0, np.int64), seed)
+            judged = (view, held, codes[held])
+            codes = codes.copy()
+            codes[held] = -1
+        else:
+            judged = (self._view(judges.X, device), np.arange(len(judges.codes)), judges.codes)
+        rows = np.flatnonzero(codes >= 0)
+        settings = HeadSettings(coordinates=False, max_steps=self.max_steps, seed=seed, verbose=self.verbose)
+        self.head_ = NetHead.fit(settings, HeadData(view, rows, codes[rows], len(self.classes_), judged), device)
         return self
+
+    def _view(self, X: Any, device: Any) -> NodeView:
+        return NodeView(FeatureSource(X, self.scaling_, device), None)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Calibrated class probabilities."""
         check_is_fitted(self)
         X = check_features(self, X, reset=False)
-        return self.head_.probabilities(X, None, resolve_device(self.device))
+        blocks = range(0, X.shape[0], 65_536)
+        device = resolve_device(self.device)
+        return np.concatenate([softmax(self.head_.logits(self._view(X[i : i + 65_536], device))) for i in blocks])
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable classes."""

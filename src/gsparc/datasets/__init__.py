@@ -2,6 +2,7 @@
 
 from gsparc.datasets.base import Dataset, DatasetInfo
 from gsparc.datasets.generators.blocks import make_blocks
+from gsparc.datasets.generators.communities import communities_of_blobs
 from gsparc.datasets.generators.manifolds import (
     make_circle,
     make_swiss_roll,
@@ -16,6 +17,7 @@ from gsparc.datasets.tables import load_tables
 __all__ = [
     "Dataset",
     "DatasetInfo",
+    "communities_of_blobs",
     "data_folders",
     "list_datasets",
     "load_dataset",

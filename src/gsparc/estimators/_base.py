@@ -15,7 +15,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from gsparc._validation import check_name
-from gsparc.exceptions import DamagedModelError
+from gsparc.exceptions import DamagedModelError, MissingBackboneError
 from gsparc.graph import Graph
 from gsparc.model_store import read_folder, write_folder
 from gsparc.ops.neighbors import NeighborIndex
@@ -90,8 +90,15 @@ class SavedEstimator(BaseEstimator):
         return estimator
 
 
-def load_model(folder: str | os.PathLike[str]) -> SavedEstimator:
+def load_model(folder: str | os.PathLike[str], *, backbone: Any = None) -> SavedEstimator:
     """Load an estimator that was written by ``save``; nothing in the folder is executed.
+
+    Parameters
+    ----------
+    folder : path
+    backbone : torch.nn.Module, optional
+        For a classifier around a network of your own: the network, built as it was for fit. The folder holds its
+        weights and not its code.
 
     Examples
     --------
@@ -108,8 +115,10 @@ def load_model(folder: str | os.PathLike[str]) -> SavedEstimator:
     config, arrays = read_folder(folder)
     try:
         kind = _CLASSES[check_name("model class", config["class"], _CLASSES)]
+        if backbone is not None:
+            config["parameters"]["backbone"] = backbone
         return kind._from_config(config, arrays)
-    except DamagedModelError:
+    except (DamagedModelError, MissingBackboneError):
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise DamagedModelError(
@@ -125,8 +134,8 @@ def jsonable(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _jsonable_value(value: Any) -> Any:
-    if isinstance(value, (np.random.RandomState, np.random.Generator, SavedEstimator)):
-        return None  # spent, or saved by itself with what was fitted
+    if isinstance(value, (np.random.RandomState, np.random.Generator, SavedEstimator, torch.nn.Module)):
+        return None  # spent, or saved by itself with what was fitted, or code
     if isinstance(value, (list, tuple)):
         return [_jsonable_value(part) for part in value]
     return value.item() if isinstance(value, np.generic) else value

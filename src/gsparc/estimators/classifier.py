@@ -2,43 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+import copy
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_labels, check_name, check_share
-from gsparc.estimators._base import SavedEstimator, class_array, class_list, part_of, prefixed
-from gsparc.estimators._head import FeatureHead, HeadSettings, encode_labels
+from gsparc.estimators._auto import Mixture, choose_mixture, softmax
+from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
+from gsparc.estimators._fitting import HEADS, Fitter, prior_weights
+from gsparc.estimators._heads import HeadSettings, NetHead, neighbor_weights
+from gsparc.estimators._labels import Validation, check_validation, encode_labels, hold_out_labelled
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import FeatureView, unit
+from gsparc.estimators._views import NodeView, SeenNodes
+from gsparc.estimators._vote import VoteHead, vote_weights
 from gsparc.estimators.embedding import SpectralMap
-from gsparc.exceptions import InputError, LabelError
+from gsparc.exceptions import InputError, LabelError, MissingBackboneError
+from gsparc.graph import Graph
+from gsparc.nn.attach import AttachedModule
+from gsparc.nn.phormer import TokenTransformer
 from gsparc.ops.combined import CombinedIndex
+from gsparc.ops.neighbors import NeighborIndex
+from gsparc.training.batches import FeatureSource
 
-__all__ = ["SparcClassifier"]
+__all__ = ["Evidence", "SparcClassifier"]
+
+_log = logging.getLogger(__name__)
+
+BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
+_BLOCK = 65_536  # new nodes at once
+
+
+class Evidence(NamedTuple):
+    """Seen nodes that a prediction rests on, nearest first; each ``[m, k]``."""
+
+    ids: np.ndarray
+    """Node ids of the graph that was fitted on; positions in X where it has none."""
+    distances: np.ndarray
+    """How far they are, as the backbone measures it (:meth:`SparcClassifier.evidence`)."""
+    weights: np.ndarray
+    """Their shares in the prediction, rows summing to one."""
+    labels: np.ndarray
+    """Their classes as positions in ``classes_``; -1 where the node was unlabelled."""
 
 
 class SparcClassifier(ClassifierMixin, SavedEstimator):
     """Classify nodes from their features and their place in the graph's eigenspace.
 
-    A :class:`SpectralMap` is fitted on the seen graph; its coordinates join the features as input of a
-    network. A new node needs features only. Labelled nodes that the map was not trained on, with edges held
-    out, judge the network (only the map's final rotation has seen those edges).
+    A :class:`SpectralMap` is fitted on the seen graph. It gives coordinates to nodes without edges, and with them
+    neighbours among the seen nodes; a network reads both.
 
     Parameters
     ----------
-    backbone : {"mlp"}
-        Network on features and coordinates.
+    backbone : {"auto", "gcn", "phormer", "samba", "mlp"} or torch.nn.Module
+        ``"auto"``: several networks, weighed on pretend-cold nodes; `report_` says what helped.
+        ``"gcn"``: spectral convolutions ``U g U^T X``. ``"phormer"``: a transformer over means of the ``2^j`` nearest
+        nodes. ``"samba"``: a selective state-space model over the same. ``"mlp"``: features and coordinates.
+        A module, such as one of torch_geometric's: called as ``module(x, edge_index)`` on the new node,
+        its inferred neighbours and their real edges.
     n_components : int
         Spectral coordinates.
     spectral_map : SpectralMap or None
         Settings of the map; ``None`` for the defaults with `n_components`.
-    hidden_channels, dropout, input_dropout, batch_size, max_steps, learning_rate, weight_decay, patience
-        Network and optimiser.
+    heads : sequence of str or None
+        What ``"auto"`` is made of, some of "mlp", "distilled", "spectral", "gcn", "phormer", "samba", "vote";
+        ``None``: all up to 100,000 nodes; beyond, without samba and vote.
+    distill : bool or "auto"
+        Train on soft labels that teachers (graph networks on the seen graph) give to seen nodes. ``"auto"``: where a
+        tenth or more of the seen nodes are unlabelled; in the mixture always. Needs a graph.
+    hidden_channels : int, sequence of int or None
+        Widths; a sequence for gcn.
+    num_layers, num_tokens, num_heads
+        Depth; means of nearest nodes a node (``2^1 ... 2^num_tokens``); heads of the transformer.
+    n_neighbors : int or None
+        Inferred neighbours that gcn convolves over, or that a module's node is attached to.
+    gcn_inference : {"neighbors", "summary"}
+        gcn convolves over a node and its nearest ones (the paper), or with stored sums ``U^T X`` over all seen nodes:
+        no neighbours are looked for, O(k d) a node.
+    dropout, input_dropout, batch_size, max_steps, learning_rate, weight_decay, patience
+        Network and optimiser; ``None`` for the backbone's own defaults.
     device, random_state, verbose
         As in :class:`SpectralMap`.
 
@@ -46,37 +96,50 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
     ----------
     classes_ : ndarray
     map_ : SpectralMap
-    temperature_ : float
-        Softmax temperature fitted on held-out nodes.
+    report_ : str
+        What was trained, how it did on pretend-cold nodes, and for ``"auto"`` what helped and by how much.
+    weights_ : dict of float
+        Weight of each head.
     history_ : list of dict
 
     Notes
     -----
     With numbers as labels, ``-1`` marks unlabelled nodes, scikit-learn's convention: they take part in the map
-    through their features and edges. It is read so where no label is below -1, and -1 and 1 are not the only two.
+    through their features and edges, and through the teachers' soft labels. It is read so where no label is
+    below -1, and -1 and 1 are not the only two.
+
+    Pretend-cold nodes are those of ``validation``, or else labelled nodes that the map was not trained on (only its
+    final rotation has seen their edges). Their labels stop the training, weigh the heads and calibrate.
 
     Examples
     --------
     >>> from gsparc.datasets import make_blocks
     >>> data = make_blocks(300, 1500, 8, random_state=0)
-    >>> model = SparcClassifier(n_components=8, max_steps=40, random_state=0).fit(data.X, data.y, graph=data.graph)
-    >>> model.predict(data.X[:5]).shape
+    >>> model = SparcClassifier("mlp", n_components=8, max_steps=40, random_state=0)
+    >>> model.fit(data.X, data.y, graph=data.graph).predict(data.X[:5]).shape
     (5,)
     """
 
     def __init__(
         self,
-        backbone: Literal["mlp"] = "mlp",
+        backbone: Any = "auto",
         *,
         n_components: int = 64,
         spectral_map: SpectralMap | None = None,
-        hidden_channels: int = 256,
-        dropout: float = 0.5,
+        heads: Sequence[str] | None = None,
+        distill: bool | Literal["auto"] = "auto",
+        hidden_channels: int | Sequence[int] | None = None,
+        num_layers: int | None = None,
+        num_tokens: int = 7,
+        num_heads: int = 8,
+        n_neighbors: int | None = None,
+        gcn_inference: Literal["neighbors", "summary"] = "neighbors",
+        dropout: float | None = None,
         input_dropout: float | Literal["auto"] = "auto",
-        batch_size: int = 1024,
-        max_steps: int = 600,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 1e-2,
+        batch_size: int | None = None,
+        max_steps: int | None = None,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
         patience: int = 8,
         device: str = "auto",
         random_state: RandomState = None,
@@ -85,7 +148,14 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         self.backbone = backbone
         self.n_components = n_components
         self.spectral_map = spectral_map
+        self.heads = heads
+        self.distill: bool | Literal["auto"] = distill
         self.hidden_channels = hidden_channels
+        self.num_layers = num_layers
+        self.num_tokens = num_tokens
+        self.num_heads = num_heads
+        self.n_neighbors = n_neighbors
+        self.gcn_inference: Literal["neighbors", "summary"] = gcn_inference
         self.dropout = dropout
         self.input_dropout: float | Literal["auto"] = input_dropout
         self.batch_size = batch_size
@@ -97,7 +167,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, *, graph: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, graph: Any = None, validation: Any = None) -> Self:
         """Learn from the seen nodes.
 
         Parameters
@@ -107,17 +177,11 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             Classes; -1 for unlabelled nodes where the labels are integers.
         graph : Graph, or anything that :meth:`Graph.from_any` takes
             Edges among the seen nodes. Without it a graph of feature neighbours is used.
+        validation : pair (X, y), optional
+            Labelled nodes without edges. They play cold nodes: they judge, and nothing is trained on them.
+            Without them some of the labelled seen nodes do.
         """
-        check_name("backbone", self.backbone, ("mlp",))
-        for name in ("n_components", "hidden_channels", "batch_size", "max_steps", "patience"):
-            check_count(name, getattr(self, name), 1)
-        check_share("dropout", self.dropout, high=0.95)
-        check_share("learning_rate", self.learning_rate, low=1e-8, high=10.0)
-        check_share("weight_decay", self.weight_decay, high=100.0)
-        if self.input_dropout != "auto":
-            check_share("input_dropout", self.input_dropout, high=0.95)
-        if self.spectral_map is not None and not isinstance(self.spectral_map, SpectralMap):
-            raise InputError(f"spectral_map={self.spectral_map!r} came, expected a SpectralMap or None.")
+        self._check_parameters()
         if y is None:
             raise LabelError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. "
@@ -129,102 +193,330 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         self.classes_, codes = encode_labels(labels)
         if X.shape[0] < 3:
             raise InputError(f"n_samples = {X.shape[0]} came, expected at least 3 nodes; 1 sample is not enough.")
-        self._fit(X, codes, edges, resolve_seed(self.random_state))
+        judges = check_validation(self, validation, self.classes_)
+        self._fit(X, codes, edges, judges, resolve_seed(self.random_state))
         return self
 
-    def _fit(self, X: Any, codes: np.ndarray, graph: Any, seed: int) -> None:
+    def _check_parameters(self) -> None:
+        if not isinstance(self.backbone, torch.nn.Module):
+            check_name("backbone", self.backbone, BACKBONES)
+        check_name("gcn_inference", self.gcn_inference, ("neighbors", "summary"))
+        self._check_numbers()
+        if self.distill not in (True, False, "auto"):
+            raise InputError(f"distill={self.distill!r} came, expected True, False or 'auto'.")
+        if self.heads is not None and (isinstance(self.heads, str) or len(self.heads) == 0):
+            raise InputError(f"heads={self.heads!r} came, expected a list of some of {', '.join(HEADS)}, or None.")
+        for name in self.heads or ():
+            check_name("head", name, HEADS)
+        if self.spectral_map is not None and not isinstance(self.spectral_map, SpectralMap):
+            raise InputError(f"spectral_map={self.spectral_map!r} came, expected a SpectralMap or None.")
+
+    def _check_numbers(self) -> None:
+        for name in ("n_components", "num_tokens", "num_heads", "patience"):
+            check_count(name, getattr(self, name), 1)
+        for name in ("num_layers", "n_neighbors", "batch_size", "max_steps"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1)
+        widths = self.hidden_channels
+        for width in () if widths is None else widths if isinstance(widths, (list, tuple)) else (widths,):
+            check_count("hidden_channels", width, 1)
+        limits = {"dropout": (0.0, 0.95), "learning_rate": (1e-8, 10.0), "weight_decay": (0.0, 100.0)}
+        for name, (low, high) in limits.items():
+            if getattr(self, name) is not None:
+                check_share(name, getattr(self, name), low=low, high=high)
+        if self.input_dropout != "auto":
+            check_share("input_dropout", self.input_dropout, high=0.95)
+        check_share("num_tokens", self.num_tokens, high=30)
+
+    @property
+    def _kind(self) -> str:
+        return "module" if isinstance(self.backbone, torch.nn.Module) else self.backbone
+
+    def _settings(self, seed: int) -> HeadSettings:
+        names = ("hidden_channels", "num_layers", "num_tokens", "num_heads", "n_neighbors", "gcn_inference", "dropout")
+        names += ("input_dropout", "batch_size", "max_steps", "learning_rate", "weight_decay", "patience", "verbose")
+        return HeadSettings(**{name: getattr(self, name) for name in names}, seed=seed)
+
+    def _fit(self, X: Any, codes: np.ndarray, graph: Graph | None, validation: Validation | None, seed: int) -> None:
+        device = resolve_device(self.device)
+        if 2**self.num_tokens > X.shape[0] and self._kind in ("phormer", "samba"):
+            words = "num_tokens=%d reaches beyond the %d seen nodes: the last tokens are means of all of them"
+            _log.info(words, self.num_tokens, X.shape[0])
+        self._fit_map(X, graph, seed)
+        self._codes, self._nodes = codes, NodeNames(X.shape[0], None if graph is None else graph.node_ids)
+        coordinates = self._coordinates(X)
+        view = self._fit_views(X, coordinates, device, seed)
+        train, free = codes.copy(), np.ones(len(codes), bool)
+        if validation is None:
+            held = np.zeros(0, np.int64) if self.map_._held is None else self.map_._held.nodes
+            judge = hold_out_labelled(codes, held, seed)
+            judges = (view, judge, codes[judge])
+            train[judge], free[judge] = -1, False
+        else:
+            judges = (self._view(validation.X, device), np.arange(len(validation.codes)), validation.codes)
+        if self._kind == "module" and graph is None:
+            graph = feature_graph(X, self.map_.n_neighbors, seed)
+        fitter = Fitter(
+            self._settings(seed), view, train, np.flatnonzero(free), len(self.classes_), judges, graph, device
+        )
+        if self._kind == "auto":
+            self._fit_mixture(fitter)
+        else:
+            self._fit_single(fitter)
+        self.weights_, self.report_ = dict(self._mixture.weights), self._mixture.report
+        self.history_ = [entry for head in self._heads.values() for entry in head.history]
+
+    def _fit_map(self, X: Any, graph: Graph | None, seed: int) -> None:
         base = SpectralMap(self.n_components) if self.spectral_map is None else self.spectral_map
-        parameters = base.get_params(deep=False) | {
-            "device": self.device,
-            "random_state": seed,
-            "verbose": self.verbose,
-        }
-        self.map_ = SpectralMap(**parameters)
+        changes = {"device": self.device, "random_state": seed, "verbose": self.verbose}
+        self.map_ = SpectralMap(**(base.get_params(deep=False) | changes))
         self.map_.n_features_in_ = X.shape[1]
         self.map_._check_parameters()
         self.map_._fit(X, graph)
-        coordinates = self._coordinates(X)
-        held = np.zeros(0, np.int64) if self.map_._held is None else self.map_._held.nodes
-        settings = HeadSettings(
-            hidden_channels=self.hidden_channels,
-            dropout=self.dropout,
-            input_dropout=self.input_dropout,
-            batch_size=self.batch_size,
-            max_steps=self.max_steps,
-            learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
-            patience=self.patience,
-            verbose=self.verbose,
-            seed=seed,
-        )
-        device = resolve_device(self.device)
-        self.head_ = FeatureHead.fit(X, coordinates, codes, len(self.classes_), held, settings, device)
-        self.temperature_, self.history_ = self.head_.temperature, self.head_.history
-        self._view = FeatureView.fit(X)
-        self._nodes = NodeNames(X.shape[0], None if graph is None else graph.node_ids)
-        self.index_ = CombinedIndex.build(coordinates, self._view.rows(X), 0.5, device=device, seed=seed)
+
+    def _fit_views(self, X: Any, coordinates: np.ndarray, device: torch.device, seed: int) -> NodeView:
+        """What the networks read of the seen nodes, and what finds the nearest of them."""
+        self._seen: SeenNodes | None = None
+        if self._kind in ("auto", "mlp"):
+            self._compared = FeatureView.fit(X)
+            rows = self._compared.rows(X)
+            self.index_: CombinedIndex | NeighborIndex = CombinedIndex.build(
+                coordinates, rows, 0.5, device=device, seed=seed
+            )
+        if self._kind == "mlp":
+            source = FeatureSource(X, self.map_._scaling, device)
+            return NodeView(source, torch.from_numpy(coordinates).to(device), own=True)
+        self._seen, view = SeenNodes.fit(X, self.map_._scaling, coordinates, device, seed)
+        if self._kind != "auto":
+            self.index_ = self._seen.index
+        return view
+
+    def _fit_single(self, fitter: Fitter) -> None:
+        kind = self._kind
+        distilled = fitter.can_teach and (self.distill is True or (self.distill == "auto" and self._many_unlabelled))
+        module = self.backbone if kind == "module" else None
+        head = fitter.head(kind, distilled=distilled, module=module)
+        self._heads, self._vote = {kind: head}, None
+        labels = fitter.judges[2]
+        text = f"One network ({kind}) on {len(fitter.labelled)} labelled nodes"
+        text += f" and the teachers' soft labels of {len(fitter.free)}" if distilled else ""
+        accuracy = {}
+        if len(labels) >= 20:
+            view, rows, _ = fitter.judges
+            accuracy[kind] = float((head.logits(view)[rows].argmax(axis=1) == labels).mean())
+            text += f": right for {100 * accuracy[kind]:.1f} % of {len(labels)} pretend-cold nodes"
+        self._mixture = Mixture({kind: 1.0}, 1.0, len(labels), accuracy, text + ".")
+
+    @property
+    def _many_unlabelled(self) -> bool:
+        return bool((self._codes < 0).mean() >= 0.1)
+
+    def _fit_mixture(self, fitter: Fitter) -> None:
+        names = fitter.plan(self.heads)
+        self._heads = fitter.mixture_heads(names)
+        self._vote = None
+        if "vote" in names:
+            if fitter.can_teach:
+                labels = fitter.soft.copy()
+            else:
+                labels = np.zeros((len(fitter.codes), fitter.num_classes), np.float32)
+            labels[fitter.labelled] = np.eye(fitter.num_classes)[fitter.codes[fitter.labelled]]
+            self._vote = VoteHead(labels)
+        view, rows, labels = fitter.judges
+        probabilities = {name: p[rows] for name, p in self._head_probabilities(view).items()}
+        prior = prior_weights(list(probabilities), fitter.labelled_share)
+        self._mixture = choose_mixture(probabilities, prior, labels)
 
     def _coordinates(self, X: Any) -> np.ndarray:
         """Coordinates with every row of one length: what matters is the direction, and tails stay bounded."""
         values = self.map_._transform(X) * np.sqrt(np.clip(1 - self.map_.eigenvalues_, 0, None)).astype(np.float32)
         return unit(values) * np.float32(values.shape[1] ** 0.5)
 
+    def _view(self, X: Any, device: torch.device) -> NodeView:
+        """New nodes."""
+        coordinates = self._coordinates(X)
+        if self._seen is not None:
+            return self._seen.view(X, coordinates)
+        source = FeatureSource(X, self.map_._scaling, device)
+        return NodeView(source, torch.from_numpy(coordinates).to(device))
+
+    def _head_probabilities(self, view: NodeView, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        wanted = [*self._heads, "vote"] if names is None else names
+        out = {name: softmax(head.logits(view)) for name, head in self._heads.items() if name in wanted}
+        if self._vote is not None and "vote" in wanted:
+            scores, ids = self._alike(view, self._vote.n_neighbors)
+            out["vote"] = self._vote.probabilities(scores, ids)
+        return out
+
+    def _alike(self, view: NodeView, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Likeness and positions of the seen nodes most like each node of a view, itself left out."""
+        assert isinstance(self.index_, CombinedIndex)
+        every = torch.arange(len(view), device=view.source.device)
+        coordinates = view.coordinates(every).cpu().numpy()
+        scores, ids = self.index_.search(coordinates, self._compared.rows(view.source.matrix()), k + view.own)
+        if not view.own:
+            return scores, ids
+        strange = ids != np.arange(len(view))[:, None]
+        strange[strange.all(axis=1), -1] = False
+        shape = (len(view), ids.shape[1] - 1)
+        return scores[strange].reshape(shape), ids[strange].reshape(shape)
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """Calibrated class probabilities, ``[m, n_classes]``, columns as `classes_`."""
         check_is_fitted(self)
         X = check_features(self, X, reset=False)
-        return self.head_.probabilities(X, self._coordinates(X), resolve_device(self.device))
+        device = resolve_device(self.device)
+        used = [name for name, weight in self._mixture.weights.items() if weight > 0]
+        parts = []
+        for start in range(0, X.shape[0], _BLOCK):
+            view = self._view(X[start : start + _BLOCK], device)
+            parts.append(self._mixture.combine(self._head_probabilities(view, used)))
+        return np.concatenate(parts)
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable classes."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def nearest(self, X: Any, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
-        """Seen nodes most like each new one, by coordinates and features together.
+    def evidence(self, X: Any, k: int = 10) -> Evidence:
+        """Seen nodes behind the prediction of each new node.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (m, d)
+        k : int
+            How many.
 
         Returns
         -------
-        ids : ndarray of shape (m, k)
-            Node ids of the graph that was fitted on; positions in X where it has none.
-        distances : ndarray of shape (m, k)
-            One minus the mean of the two cosines, nearest first.
+        Evidence
+            ``ids, distances, weights, labels``, each ``[m, k]``, nearest first. For gcn, phormer, samba and modules
+            the distance is one minus the cosine of the spectral coordinates; for mlp and auto one minus the mean of
+            that cosine and of the features' own. The weights are for phormer and samba each node's part in the token
+            lists (for phormer by the attention that reads them out), for a module those of its edges, for the others
+            fall off with the distance.
         """
         check_is_fitted(self)
         check_count("k", k, 1)
         X = check_features(self, X, reset=False)
-        scores, ids = self.index_.search(self._coordinates(X), self._view.rows(X), k)
-        return self._nodes.names(ids), 1.0 - scores
+        device = resolve_device(self.device)
+        parts = [self._evidence(self._view(X[i : i + _BLOCK], device), k) for i in range(0, X.shape[0], _BLOCK)]
+        ids, distances, weights = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        return Evidence(self._nodes.names(ids), distances, weights, self._codes[ids])
+
+    def _evidence(self, view: NodeView, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        if self._kind in ("auto", "mlp"):
+            scores, ids = self._alike(view, k)
+            return ids, 1.0 - scores, vote_weights(scores)
+        rows = torch.arange(len(view), device=view.source.device)
+        head = self._heads[self._kind]
+        ids, distances = view.neighbors(rows, k)
+        if self._kind in ("phormer", "samba"):
+            weights = _token_shares(head, view, rows, ids.shape[1])
+        else:
+            weights = neighbor_weights(distances, head.width if self._kind == "module" else 0.1)
+        weights = weights / weights.sum(dim=1, keepdim=True)
+        return ids.cpu().numpy(), distances.cpu().numpy(), weights.cpu().numpy()
+
+    def nearest(self, X: Any, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """Seen nodes most like each new one: ids and distances of :meth:`evidence`."""
+        found = self.evidence(X, k)
+        return found.ids, found.distances
 
     def _state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        saved_map, map_arrays = self.map_._as_part()
-        index_arrays, index = self.index_.state()
-        arrays = prefixed("map", map_arrays) | prefixed("index", index_arrays) | prefixed("head", self.head_.arrays())
-        arrays |= prefixed("view", self._view.arrays()) | prefixed("nodes", self._nodes.arrays())
-        fitted = {
+        saved_map, arrays = self.map_._as_part()
+        arrays = prefixed("map", arrays) | prefixed("nodes", self._nodes.arrays()) | {"codes": self._codes}
+        fitted: dict[str, Any] = {
             "classes": class_list(self.classes_),
+            "kind": self._kind,
             "map": saved_map,
             "own_map": self.spectral_map is not None,
-            "head": self.head_.config(),
-            "index": index,
             "nodes": self._nodes.config(),
-            "view": self._view.config(),
+            "heads": {name: head.config() for name, head in self._heads.items()},
+            "mixture": self._mixture.config(),
+            "module": repr(self.backbone) if self._kind == "module" else None,
         }
+        for number, head in enumerate(self._heads.values()):
+            arrays |= prefixed(f"head{number}", head.arrays())
+        if self._seen is not None:
+            fitted["seen"] = self._seen.config()
+            arrays |= prefixed("seen", self._seen.arrays())
+        if isinstance(self.index_, CombinedIndex):
+            index_arrays, fitted["index"] = self.index_.state()
+            fitted["compared"] = self._compared.config()
+            arrays |= prefixed("index", index_arrays) | prefixed("compared", self._compared.arrays())
+        if self._vote is not None:
+            fitted["vote"] = self._vote.config()
+            arrays |= prefixed("vote", self._vote.arrays())
         return fitted, arrays
 
     def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        device = resolve_device(self.device)
         self.classes_ = class_array(fitted["classes"])
         self.map_ = SpectralMap._from_part(fitted["map"], part_of(arrays, "map"), self.n_features_in_)
         if fitted["own_map"]:
             self.spectral_map = SpectralMap(**fitted["map"]["parameters"])  # a clone fits as this one did
-        self.head_ = FeatureHead.from_state(fitted["head"], part_of(arrays, "head"), self.map_._scaling)
-        if self.head_.module.out_channels != len(self.classes_):
-            raise ValueError("the network does not have one output for each class")
-        self.temperature_, self.history_ = self.head_.temperature, self.head_.history
-        self._view = FeatureView.from_state(part_of(arrays, "view"), fitted["view"], self.n_features_in_)
-        self.index_ = CombinedIndex.from_state(
-            part_of(arrays, "index"), fitted["index"], device=resolve_device(self.device)
+        self._codes = arrays["codes"]
+        n = len(self._codes)
+        self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], n)
+        self._restore_views(fitted, arrays, n, device)
+        module = self._module_for(fitted) if fitted["kind"] == "module" else None
+        self._heads = {}
+        for number, (name, config) in enumerate(fitted["heads"].items()):
+            part = part_of(arrays, f"head{number}")
+            head = NetHead.from_state(config, part, device, self.map_._scaling, module)
+            if getattr(head.module, "out_channels", None) != len(self.classes_):
+                raise ValueError("a network does not have one output for each class")
+            self._heads[name] = head
+        self._mixture = Mixture(**fitted["mixture"])
+        self._vote = None
+        if "vote" in fitted:
+            votes = part_of(arrays, "vote")["labels"]
+            if votes.shape != (n, len(self.classes_)):
+                raise ValueError(f"votes of shape {votes.shape} for {n} nodes")
+            self._vote = VoteHead(votes, int(fitted["vote"]["n_neighbors"]))
+        self.weights_, self.report_ = dict(self._mixture.weights), self._mixture.report
+        self.history_ = [entry for head in self._heads.values() for entry in head.history]
+
+    def _restore_views(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray], n: int, device: Any) -> None:
+        self._seen = None
+        if "seen" in fitted:
+            part, width = part_of(arrays, "seen"), self.n_features_in_
+            self._seen = SeenNodes.from_state(fitted["seen"], part, self.map_._scaling, width, device)
+            if self._seen.index.num_vectors != n or self._seen.index.dim != self.map_.n_components_:
+                raise ValueError("the seen nodes do not fit the map")
+            self.index_ = self._seen.index
+        if "index" in fitted:
+            part = part_of(arrays, "compared")
+            self._compared = FeatureView.from_state(part, fitted["compared"], self.n_features_in_)
+            index = CombinedIndex.from_state(part_of(arrays, "index"), fitted["index"], device=device)
+            widths = (self.map_.n_components_, self.n_features_in_)
+            if index.widths != widths or index.num_vectors != n:
+                raise ValueError(f"the index has columns {index.widths}, expected {widths}")
+            self.index_ = index
+
+    def _module_for(self, fitted: dict[str, Any]) -> torch.nn.Module:
+        """The user's network around its saved weights: code is never loaded from a model folder."""
+        if not isinstance(self.backbone, torch.nn.Module):
+            raise MissingBackboneError(
+                f"this model holds the weights of a network of your own and not its code: {fitted['module']}. "
+                "Build such a network and pass it: load_model(folder, backbone=network)."
+            )
+        return AttachedModule(
+            copy.deepcopy(self.backbone), in_channels=self.n_features_in_, out_channels=len(self.classes_)
         )
-        if self.index_.widths != (self.map_.n_components_, self.n_features_in_):
-            raise ValueError(f"the index has columns {self.index_.widths}, the map {self.map_.n_components_}")
-        self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], self.index_.num_vectors)
+
+
+def _token_shares(head: NetHead, view: NodeView, rows: torch.Tensor, k: int) -> torch.Tensor:
+    """Part of each of the k nearest nodes in a node's token list: ``sum_j a_j / 2^j`` over the means it is in."""
+    tokens = head.settings.num_tokens
+    ranks = torch.arange(k, device=rows.device)
+    sizes = 2 ** torch.arange(1, tokens + 1, device=rows.device)
+    inside = (ranks[:, None] < sizes[None, :]).float() / sizes  # [k, tokens]
+    if isinstance(head.module, TokenTransformer):
+        args = head.inputs(view)
+        with torch.no_grad():
+            attention = torch.cat([head.module.attention(*args(part)) for part in rows.split(4096)])
+    else:
+        attention = torch.full((len(rows), tokens), 1.0 / tokens, device=rows.device)
+    return attention @ inside.T

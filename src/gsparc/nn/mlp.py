@@ -54,10 +54,13 @@ class FeatureMLP(nn.Module):
         )
         return {name: getattr(self, name) for name in names}
 
-    def forward(self, x: Tensor | SparseRows, coordinates: Tensor | None = None) -> Tensor:
-        """Logits ``[B, out_channels]``."""
+    def hidden(self, x: Tensor | SparseRows, coordinates: Tensor | None = None) -> Tensor:
+        """The hidden layer, ``[B, hidden_channels]``."""
         h = self.input(drop_inputs(x, self.input_dropout, self.training))
         if self.coordinates is not None and coordinates is not None:
             h = h + self.coordinates(F.dropout(coordinates, self.input_dropout, self.training))
-        h = F.dropout(F.gelu(self.norm(h)), self.dropout, self.training)
-        return self.output(h)
+        return F.gelu(self.norm(h))
+
+    def forward(self, x: Tensor | SparseRows, coordinates: Tensor | None = None) -> Tensor:
+        """Logits ``[B, out_channels]``."""
+        return self.output(F.dropout(self.hidden(x, coordinates), self.dropout, self.training))

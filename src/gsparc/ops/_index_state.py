@@ -14,9 +14,9 @@ from gsparc._optional import import_optional
 from gsparc._validation import check_name
 from gsparc.exceptions import DamagedModelError, GsparcError, OutputError
 
-__all__ = ["State", "checked_array", "checked_config", "checked_ivf", "read_state", "write_state"]
+__all__ = ["State", "checked_array", "checked_config", "checked_ivf", "checked_probes", "read_state", "write_state"]
 
-KINDS = ("exact", "ivf")
+KINDS = ("cells", "exact", "ivf")
 METRICS = ("cosine", "diffusion", "euclidean")
 
 State = tuple[dict[str, NDArray[Any]], dict[str, Any]]
@@ -93,3 +93,13 @@ def checked_ivf(arrays: dict[str, NDArray[Any]], shape: tuple[int, int], *, inne
             "Save the model again."
         )
     return index
+
+
+def checked_probes(config: dict[str, Any]) -> tuple[int, float]:
+    probes, recall = config.get("num_probes"), config.get("recall")
+    if not isinstance(probes, int) or probes < 1 or not isinstance(recall, int | float):
+        raise DamagedModelError(
+            f"the neighbour index has num_probes={probes!r} and recall={recall!r}; expected numbers. "
+            "Save the model again."
+        )
+    return probes, float(recall)

@@ -163,7 +163,7 @@ class CombinedIndex:
             return 1.0 - distances, ids
         scores = np.empty((features_q.shape[0], k), dtype=np.float32)
         ids = np.empty(scores.shape, dtype=np.int64)
-        if self.kind == "ivf":
+        if self.kind != "exact":
             for part in blocks(len(scores), 4096):
                 scores[part], ids[part] = self._search_candidates(spectral_q[part], features_q[part], k)
             return scores, ids

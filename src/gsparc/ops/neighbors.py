@@ -18,7 +18,7 @@ from gsparc._optional import import_optional
 from gsparc._runtime import resolve_device
 from gsparc._typing import FloatArray
 from gsparc._validation import check_name
-from gsparc.exceptions import DamagedModelError, FeatureError, InputError
+from gsparc.exceptions import FeatureError, InputError
 from gsparc.ops._index_state import (
     KINDS,
     METRICS,
@@ -26,10 +26,12 @@ from gsparc.ops._index_state import (
     checked_array,
     checked_config,
     checked_ivf,
+    checked_probes,
     read_state,
     write_state,
 )
-from gsparc.ops._knn import exact_neighbors, ivf_build, ivf_rows, ivf_search, unit_rows
+from gsparc.ops._knn import exact_neighbors, ivf_build, ivf_rows, ivf_search, smallest, unit_rows
+from gsparc.ops.cells import Cells, choose_probes
 
 __all__ = ["EXACT_UP_TO", "NeighborIndex", "neighbors_reference", "resolve_kind"]
 
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 EXACT_UP_TO = 50_000
 """``kind="auto"`` is exact up to this many vectors."""
+_CELL_SIZE = 32
 
 
 def neighbors_reference(
@@ -71,17 +74,20 @@ def neighbors_reference(
 
 
 def resolve_kind(kind: str, num_vectors: int, device: torch.device) -> str:
-    """Turn ``"auto"`` into ``"exact"`` or ``"ivf"``.
+    """Turn ``"auto"`` into ``"exact"``, ``"ivf"`` or ``"cells"``.
 
-    Exact up to :data:`EXACT_UP_TO` vectors and wherever faiss is not installed, inverted lists beyond.
+    Exact up to :data:`EXACT_UP_TO` vectors. Beyond, faiss's inverted lists on the CPU, and our own cells on a
+    GPU or where faiss is not installed.
     """
     if check_name("index kind", kind, ("auto", *KINDS)) != "auto":
         return kind
     if num_vectors <= EXACT_UP_TO:
         return "exact"
+    if device.type == "cuda":
+        return "cells"
     if importlib.util.find_spec("faiss") is None:
-        logger.info("faiss is not installed: %d vectors are searched exactly on %s", num_vectors, device)
-        return "exact"
+        logger.info("faiss is not installed: %d vectors are searched through cells, more slowly", num_vectors)
+        return "cells"
     return "ivf"
 
 
@@ -91,10 +97,10 @@ class NeighborIndex:
     Attributes
     ----------
     metric : {"euclidean", "cosine", "diffusion"}
-    kind : {"exact", "ivf"}
+    kind : {"exact", "ivf", "cells"}
     num_vectors, dim : int
     num_probes_ : int or None
-        Cells looked into for each query (``kind="ivf"``).
+        Cells looked into for each query; None when exact.
     recall_ : float
         Recall@10 of the vectors themselves at build time; 1.0 when exact. What is measured later on new
         queries, or after many ``add``, may be lower.
@@ -121,12 +127,14 @@ class NeighborIndex:
         scale: NDArray[np.float32] | None,
         rows: torch.Tensor | None = None,
         ivf: Any = None,
+        cells: Cells | None = None,
         num_probes: int | None = None,
         recall: float = 1.0,
     ) -> None:
         self.metric, self.kind, self.device = metric, kind, device
         self.num_probes_, self.recall_ = num_probes, recall
-        self._scale, self._rows, self._ivf = scale, rows, ivf
+        # exact: all rows; cells: those added since the cells were made
+        self._scale, self._rows, self._ivf, self._cells = scale, rows, ivf, cells
 
     @classmethod
     def build(
@@ -150,13 +158,14 @@ class NeighborIndex:
             ``"cosine"`` is ``1 - cos``; a zero vector has cosine 0 with everything.
         scale : array of shape (dim,), only for ``metric="diffusion"``
             ``mu_l ** t`` of each component.
-        kind : {"auto", "exact", "ivf"}
-            ``"auto"``: exact up to 50,000 vectors, inverted lists (faiss, on the CPU) beyond; exact as well
-            where faiss is not installed.
+        kind : {"auto", "exact", "ivf", "cells"}
+            ``"auto"``: exact up to 50,000 vectors; beyond, inverted lists (faiss) on the CPU, and cells
+            (:mod:`gsparc.ops.cells`) on a GPU or where faiss is not installed.
         device : {"cpu", "cuda", "auto"}
-            Where an exact search runs.
+            Where an exact search, or one through cells, runs.
         num_cells, num_probes : int, optional
-            Of the inverted lists; chosen for recall@10 >= .98 on the vectors themselves when left out.
+            Of the approximate kinds; chosen for recall@10 >= .98 on the vectors themselves when left out.
+            ``kind="cells"`` makes about ``num_cells``.
         seed : int
             Two builds with the same seed give the same index.
         """
@@ -171,6 +180,17 @@ class NeighborIndex:
         kind = resolve_kind(kind, len(rows), place)
         if kind == "exact":
             return cls(metric=metric, kind=kind, device=place, scale=factor, rows=rows)
+        if num_cells is not None and not 1 <= num_cells <= len(rows):
+            raise InputError(
+                f"num_cells={num_cells} for {len(rows)} vectors; pass a number from 1 to {len(rows)}, or None."
+            )
+        parts: dict[str, Any] = {"metric": metric, "kind": kind, "device": place, "scale": factor}
+        if kind == "cells":
+            size = _CELL_SIZE if num_cells is None else max(1, round(len(rows) / num_cells))
+            cells = Cells.build(rows, cell_size=size, seed=seed, inner=metric == "cosine")
+            probes, recall = choose_probes(cells, rows, seed, num_probes)
+            logger.info("%d vectors in %d cells, %d probed: recall@10 %.3f", len(rows), cells.num_cells, probes, recall)
+            return cls(**parts, rows=rows[:0], cells=cells, num_probes=probes, recall=recall)
         ivf, probes, recall = ivf_build(
             rows.cpu().numpy(),
             inner=metric == "cosine",
@@ -179,11 +199,13 @@ class NeighborIndex:
             seed=seed,
         )
         logger.info("%d vectors in %d cells, %d probed: recall@10 %.3f", len(rows), ivf.nlist, probes, recall)
-        return cls(metric=metric, kind=kind, device=place, scale=factor, ivf=ivf, num_probes=probes, recall=recall)
+        return cls(**parts, ivf=ivf, num_probes=probes, recall=recall)
 
     @property
     def num_vectors(self) -> int:
-        return int(self._ivf.ntotal) if self._rows is None else len(self._rows)
+        if self._rows is None:
+            return int(self._ivf.ntotal)
+        return len(self._rows) + (0 if self._cells is None else self._cells.num_vectors)
 
     @property
     def dim(self) -> int:
@@ -208,11 +230,33 @@ class NeighborIndex:
             prepared = _prepare(queries, self.metric, self._scale, torch.device("cpu"), dim=self.dim)
             return ivf_search(self._ivf, prepared.numpy(), k, self.num_probes_ or 1, inner=inner)
         prepared = _prepare(queries, self.metric, self._scale, self.device, dim=self.dim)
-        distances, ids = exact_neighbors(prepared, self._rows, k, inner=inner)
+        if self._cells is None:
+            distances, ids = exact_neighbors(prepared, self._rows, k, inner=inner)
+        else:
+            distances, ids = self._search_cells(self._cells, prepared, self._rows, k)
         return distances.cpu().numpy(), ids.cpu().numpy()
 
+    def _search_cells(
+        self, cells: Cells, queries: torch.Tensor, added: torch.Tensor, k: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Through the cells, and one by one among the rows that came after them."""
+        distances, ids = cells.search(queries, k, cells.candidates_of(self.num_probes_ or 1))
+        if not len(added):
+            return distances, ids
+        more, more_ids = exact_neighbors(queries, added, min(k, len(added)), inner=cells.inner)
+        distances, ids = torch.cat([distances, more], dim=1), torch.cat([ids, more_ids + cells.num_vectors], dim=1)
+        return smallest(distances, k, ids)
+
+    def prepare(self, vectors: FloatArray | torch.Tensor, device: str | torch.device | None = None) -> torch.Tensor:
+        """Vectors as they are compared with :meth:`rows`: float32, checked, scaled or of unit length."""
+        place = self.device if device is None else torch.device(device)
+        return _prepare(vectors, self.metric, self._scale, place, dim=self.dim)
+
     def add(self, vectors: FloatArray | torch.Tensor) -> NDArray[np.int64]:
-        """Append rows and return their ids. The kind, the cells and the probes stay as they were built."""
+        """Append rows and return their ids. The kind, the cells and the probes stay as they were built.
+
+        An index of ``kind="cells"`` looks at every row that was added: build it anew once they are many.
+        """
         before = self.num_vectors
         place = torch.device("cpu") if self._rows is None else self.device
         rows = _prepare(vectors, self.metric, self._scale, place, dim=self.dim)
@@ -224,7 +268,9 @@ class NeighborIndex:
 
     def rows(self) -> torch.Tensor:
         """The rows as they are compared: scaled (diffusion) or of unit length (cosine)."""
-        return torch.from_numpy(ivf_rows(self._ivf)) if self._rows is None else self._rows
+        if self._rows is None:
+            return torch.from_numpy(ivf_rows(self._ivf))
+        return self._rows if self._cells is None else torch.cat([self._cells.rows(), self._rows])
 
     def state(self) -> State:
         """Plain arrays and a JSON-able dictionary that :meth:`from_state` makes the index from."""
@@ -235,7 +281,9 @@ class NeighborIndex:
             faiss = import_optional("faiss", extra="all", purpose="Saving an approximate neighbour index")
             arrays["ivf"] = faiss.serialize_index(self._ivf)
         else:
-            arrays["rows"] = self._rows.cpu().numpy()
+            arrays["rows"] = self.rows().cpu().numpy()
+        if self._cells is not None:
+            arrays.update({f"cells_{name}": array for name, array in self._cells.state()[0].items()})
         config = {
             "metric": self.metric,
             "kind": self.kind,
@@ -255,17 +303,19 @@ class NeighborIndex:
         metric, kind, shape = checked_config(config)
         parts: dict[str, Any] = {"metric": metric, "kind": kind, "device": place}
         parts["scale"] = checked_array(arrays, "scale", (shape[1],)) if metric == "diffusion" else None
-        if kind == "exact":
+        if kind == "ivf":
+            parts["ivf"] = checked_ivf(arrays, shape, inner=metric == "cosine")
+        else:
             parts["rows"] = torch.from_numpy(checked_array(arrays, "rows", shape)).to(place)
+        if kind == "exact":
             return cls(**parts)
-        ivf = checked_ivf(arrays, shape, inner=metric == "cosine")
-        probes, recall = config.get("num_probes"), config.get("recall")
-        if not isinstance(probes, int) or probes < 1 or not isinstance(recall, int | float):
-            raise DamagedModelError(
-                f"the neighbour index has num_probes={probes!r} and recall={recall!r}; expected numbers. "
-                "Save the model again."
-            )
-        return cls(**parts, ivf=ivf, num_probes=probes, recall=float(recall))
+        if kind == "cells":
+            own = {name.removeprefix("cells_"): array for name, array in arrays.items() if name.startswith("cells_")}
+            count = len(own.get("order", ()))
+            parts["cells"] = Cells.from_state(own, {"inner": metric == "cosine"}, parts["rows"][:count])
+            parts["rows"] = parts["rows"][count:]
+        probes, recall = checked_probes(config)
+        return cls(**parts, num_probes=probes, recall=recall)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write ``index.safetensors`` and ``index.json`` into ``folder``."""

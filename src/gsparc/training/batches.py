@@ -96,6 +96,34 @@ class FeatureSource:
         self._shift = None if scaling.shift is None else as_tensor(scaling.shift).to(self.device)
         self._factor = None if scaling.factor is None else as_tensor(scaling.factor).to(self.device)
 
+    def matrix(self) -> Any:
+        """The features as they were passed, unscaled."""
+        arrays = self.arrays()
+        if "dense" in arrays:
+            return arrays["dense"]
+        shape = (self.num_rows, self.num_columns)
+        return sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The features as they were passed, for :meth:`from_arrays`."""
+        if self._dense is not None:
+            return {"dense": self._dense.cpu().numpy()}
+        parts = {"data": self._values, "indices": self._columns, "indptr": self._pointers}
+        out = {name: part.cpu().numpy() for name, part in parts.items()}
+        return out | {"shape": np.array([self.num_rows, self.num_columns])}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: dict[str, np.ndarray], scaling: Scaling, device: torch.device | str = "cpu"
+    ) -> FeatureSource:
+        """What :meth:`arrays` gave; ValueError where the parts do not fit together."""
+        if "dense" in arrays:
+            return cls(arrays["dense"], scaling, device)
+        parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+        matrix = sp.csr_array(parts, shape=tuple(int(size) for size in arrays["shape"]))
+        matrix.check_format(full_check=True)
+        return cls(matrix, scaling, device)
+
     def _fits(self, dense: Tensor) -> bool:
         if self.device.type != "cuda":
             return True

@@ -1,71 +1,84 @@
-"""Task for the loop: classes of labelled nodes, judged on labelled nodes held out."""
+"""Task for the loop: classes of nodes, hard or soft, judged on nodes held out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gsparc.nn.mlp import FeatureMLP
-from gsparc.training.batches import FeatureSource, as_tensor
+from gsparc.training.batches import as_tensor
 
-__all__ = ["ClassTask", "class_logits", "fit_temperature"]
+__all__ = ["ClassTask", "Inputs", "Judge", "class_logits", "fit_temperature"]
+
+Inputs = Callable[[Tensor], tuple[Any, ...]]
+"""Row numbers to the arguments of a network: the rows' features, tokens, neighbourhoods ..."""
+
+ExtraLoss = Callable[[torch.Generator], Tensor]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Nodes that a network is judged by: how to read them, which rows, and their class numbers."""
+
+    inputs: Inputs
+    rows: np.ndarray
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
 
 @torch.no_grad()
-def class_logits(
-    module: FeatureMLP,
-    features: FeatureSource,
-    index: Tensor,
-    coordinates: Tensor | None,
-    *,
-    chunk: int = 16_384,
-) -> Tensor:
-    """Logits at rows ``index`` in chunks, without dropout."""
+def class_logits(module: nn.Module, inputs: Inputs, rows: Tensor, *, chunk: int = 4096) -> Tensor:
+    """Logits at ``rows`` in chunks, without dropout."""
     was_training = module.training
     module.eval()
-    parts = []
-    for start in range(0, len(index), chunk):
-        rows = index[start : start + chunk]
-        beside = None if coordinates is None else coordinates[rows]
-        parts.append(module(features.rows(rows), beside).float())
+    parts = [module(*inputs(rows[start : start + chunk])).float() for start in range(0, len(rows), chunk)]
     module.train(was_training)
     return torch.cat(parts)
 
 
 class ClassTask:
-    """Cross-entropy on mini-batches of labelled nodes.
+    """Cross-entropy on mini-batches of nodes.
 
     Parameters
     ----------
-    module, features
-        The network and the rows of the seen nodes.
-    coordinates
-        Spectral coordinates of all rows, or ``None``.
-    rows, labels
-        Labelled rows to train on, and their class numbers.
-    held_rows, held_labels
-        Labelled rows to judge by; may be empty.
+    module, inputs
+        The network, and how the rows of the seen nodes are read for it.
+    rows, targets
+        Rows to train on, and what they are: class numbers ``[r]``, or distributions over the
+        classes ``[r, C]`` (a teacher's soft labels).
+    judge
+        Labelled nodes that are not trained on; may be ``None``.
+    batch_size, chunk
+        Rows a step, rows at once when judging.
+    extra
+        A further term of the loss, such as one on edges.
     """
 
     def __init__(
         self,
-        module: FeatureMLP,
-        features: FeatureSource,
-        coordinates: Tensor | None,
+        module: nn.Module,
+        inputs: Inputs,
         rows: np.ndarray,
-        labels: np.ndarray,
-        held_rows: np.ndarray,
-        held_labels: np.ndarray,
+        targets: np.ndarray,
+        judge: Judge | None,
+        device: torch.device,
         *,
         batch_size: int,
+        chunk: int = 4096,
+        extra: ExtraLoss | None = None,
     ) -> None:
-        device = features.device
-        self.module, self.features, self.coordinates = module, features, coordinates
-        self.rows, self.labels = as_tensor(rows).to(device), as_tensor(labels).to(device)
-        self.held_rows, self.held_labels = as_tensor(held_rows).to(device), as_tensor(held_labels).to(device)
+        self.module, self.inputs, self.judge, self.extra, self.chunk = module, inputs, judge, extra, chunk
+        self.rows, self.targets = as_tensor(rows).to(device), as_tensor(targets).to(device)
         self.batch_size = min(batch_size, len(rows))
+        if judge is not None:
+            self._judged, self._labels = as_tensor(judge.rows).to(device), as_tensor(judge.labels).to(device)
 
     def loss(self, generator: torch.Generator) -> Tensor:
         """Mean cross-entropy of one batch."""
@@ -73,21 +86,28 @@ class ClassTask:
             pick = torch.arange(len(self.rows), device=self.rows.device)
         else:
             pick = torch.randint(len(self.rows), (self.batch_size,), generator=generator, device=self.rows.device)
-        rows = self.rows[pick]
-        beside = None if self.coordinates is None else self.coordinates[rows]
-        return F.cross_entropy(self.module(self.features.rows(rows), beside).float(), self.labels[pick])
+        logits = self.module(*self.inputs(self.rows[pick])).float()
+        loss = F.cross_entropy(logits, self.targets[pick])
+        return loss if self.extra is None else loss + self.extra(generator)
 
-    def held_logits(self) -> Tensor:
-        """Logits of the held-out rows."""
-        return class_logits(self.module, self.features, self.held_rows, self.coordinates)
+    def judged_logits(self) -> Tensor:
+        """Logits of the nodes that judge."""
+        assert self.judge is not None
+        return class_logits(self.module, self.judge.inputs, self._judged, chunk=self.chunk)
 
     def evaluate(self) -> float | None:
-        """Accuracy on the held-out rows, with a little of their likelihood to order equals."""
-        if len(self.held_rows) == 0:
+        """Accuracy on the judging nodes, with a little of their likelihood to order equals."""
+        if not self.judge:
             return None
-        logits = self.held_logits()
-        hits = (logits.argmax(dim=1) == self.held_labels).double().mean()
-        return float(hits) - 0.05 * float(F.cross_entropy(logits, self.held_labels))
+        logits = self.judged_logits()
+        hits = (logits.argmax(dim=1) == self._labels).double().mean()
+        return float(hits) - 0.05 * float(F.cross_entropy(logits, self._labels))
+
+    def temperature(self, *, least: int = 20) -> float:
+        """Softmax temperature by the judging nodes; 1 where they are too few to tell."""
+        if self.judge is None or len(self.judge) < least:
+            return 1.0
+        return fit_temperature(self.judged_logits(), self._labels)
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:

@@ -1,0 +1,150 @@
+"""What the methods for connected nodes share: hidden labels among seen nodes, one loop, true eigenvectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._typing import RandomState
+from gsparc._validation import check_features, check_graph, check_labels
+from gsparc.estimators._auto import softmax
+from gsparc.estimators._labels import encode_labels, hold_out_labelled
+from gsparc.estimators._views import dense_rows, leading_directions
+from gsparc.graph import Graph
+from gsparc.ops.laplacian import normalized_affinity
+from gsparc.training.batches import FeatureSource, Scaling
+from gsparc.training.classify import ClassTask, Inputs, Judge, class_logits
+from gsparc.training.loop import LoopSettings, run_loop
+
+__all__ = ["ConnectedBaseline", "SeenGraph", "reduced_rows", "true_eigenvectors"]
+
+_DENSE = 300  # nodes up to which all eigenvectors are computed
+_TAU = 1.0  # weight of the uniform jump that ties components together
+
+
+def true_eigenvectors(graph: Graph, count: int, seed: int) -> np.ndarray:
+    """Leading eigenvectors ``[n, count]`` of the regularised normalised adjacency, the first left out.
+
+    A uniform jump of total weight one a node is added to the adjacency: otherwise each component of the graph
+    would fill a column with its indicator. Columns have norm ``sqrt(n)``; a graph of too few nodes fills
+    up with zeros. Signs are fixed: the largest entry of a column is positive.
+    """
+    n = graph.num_nodes
+    shape = (n, n)
+    weights = np.ones(len(graph.indices)) if graph.weights is None else graph.weights
+    affinity = normalized_affinity(sp.csr_array((weights, graph.indices, graph.indptr), shape=shape), tau=_TAU)
+    root = np.sqrt(_TAU / n / (graph.degrees() + 1.0 + _TAU))  # the jump is root root^T
+    found = min(count + 1, n)
+    if n <= max(_DENSE, 2 * found):
+        vectors = np.linalg.eigh(affinity.toarray() + np.outer(root, root))[1][:, ::-1][:, :found]
+    else:
+        operator = LinearOperator(shape, matvec=lambda v: affinity @ v + root * (root @ v), dtype=np.float64)  # type: ignore[call-arg]
+        start = np.random.default_rng(seed).standard_normal(n)
+        values, vectors = eigsh(operator, k=found, which="LA", v0=start)
+        vectors = vectors[:, np.argsort(-values)]
+    vectors = vectors[:, 1:] * n**0.5
+    largest = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=0)[None], axis=0)
+    vectors = np.where(largest < 0, -vectors, vectors)
+    return np.pad(vectors, ((0, 0), (0, count - vectors.shape[1]))).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class SeenGraph:
+    """The nodes and edges that a connected method is fitted on."""
+
+    X: Any
+    source: FeatureSource
+    graph: Graph
+    num_classes: int
+    device: torch.device
+    seed: int
+
+
+def reduced_rows(data: SeenGraph) -> Tensor:
+    """Scaled features ``[n, d]`` of all nodes, dense; wide ones reduced to 256 singular directions."""
+    found = leading_directions(data.X, data.source.scaling, data.device, data.seed)
+    everyone = torch.arange(data.source.num_rows, device=data.device)
+    if found is None:
+        return dense_rows(data.source.rows(everyone), data.source.num_columns)
+    directions = torch.from_numpy(found).to(data.device)
+    blocks = (dense_rows(data.source.rows(part), data.source.num_columns) for part in everyone.split(4096))
+    rows = torch.cat([block @ directions for block in blocks])
+    # a typical row has norm sqrt(width), as raw ones have
+    return rows * (rows.shape[1] ** 0.5 / rows.square().sum(dim=1).mean().sqrt().clamp_min(1e-12))
+
+
+class ConnectedBaseline(BaseEstimator):
+    """A method that needs a node's edges: it fills in the hidden labels of seen nodes, and knows no others.
+
+    Subclasses say which network reads what (:meth:`_network`) and how it is trained (:meth:`_loop`).
+    """
+
+    device: str
+    random_state: RandomState
+    verbose: int
+    max_steps: int
+    classes_: np.ndarray
+    history_: list[dict[str, float]]
+
+    def _network(self, data: SeenGraph) -> tuple[nn.Module, Inputs]:
+        raise NotImplementedError
+
+    def _loop(self, seed: int) -> tuple[LoopSettings, int]:
+        """Settings of the loop, and rows a step."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any, *, graph: Any) -> Self:
+        """Learn from the labelled nodes of a graph; -1 marks the labels to be found.
+
+        A tenth of the labelled nodes decides when to stop, and the softmax temperature.
+        """
+        X = check_features(self, X, reset=True)
+        graph = check_graph(graph, X.shape[0])
+        self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))
+        seed, device = resolve_seed(self.random_state), resolve_device(self.device)
+        source = FeatureSource(X, Scaling.fit(X), device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module, inputs = self._network(SeenGraph(X, source, graph, len(self.classes_), device, seed))
+        module = module.to(device)
+        held = hold_out_labelled(codes, np.zeros(0, np.int64), seed)
+        rows = np.setdiff1d(np.flatnonzero(codes >= 0), held)
+        judge = Judge(inputs, held, codes[held]) if len(held) else None
+        settings, batch_size = self._loop(seed)
+        chunk = len(codes) if batch_size >= len(codes) else 4096
+        task = ClassTask(module, inputs, rows, codes[rows], judge, device, batch_size=batch_size, chunk=chunk)
+        self.history_ = run_loop(task, settings, device).history
+        logits = class_logits(module, inputs, torch.arange(len(codes), device=device), chunk=chunk)
+        self._proba = softmax((logits / task.temperature()).cpu().numpy())
+        return self
+
+    def predict_seen_proba(self) -> np.ndarray:
+        """Calibrated class probabilities of all nodes passed to fit."""
+        check_is_fitted(self, "classes_")
+        return self._proba
+
+    def predict_seen(self) -> np.ndarray:
+        """Most probable classes of all nodes passed to fit."""
+        probabilities = self.predict_seen_proba()
+        return self.classes_[probabilities.argmax(axis=1)]
+
+    def _settings(self, learning_rate: float, weight_decay: float, seed: int) -> LoopSettings:
+        return LoopSettings(
+            steps=self.max_steps,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            eval_every=25,
+            tolerance=0.0,
+            seed=seed,
+            description=type(self).__name__,
+            show_progress=bool(self.verbose),
+        )

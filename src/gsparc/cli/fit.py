@@ -1,0 +1,245 @@
+"""``gsparc fit``: a classifier of nodes without edges, from a data set or two tables, saved as a model."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
+
+NAME = "fit"
+BACKBONES = ("auto", "gcn", "linear", "mlp", "phormer", "samba")
+
+
+@command
+def run(
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the model.")],
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="A data set's name, an .npz file or a folder of tables.")
+    ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option("--nodes", metavar="FILE", help="Parquet table, one row a node; with --edges.")
+    ] = None,
+    edges: Annotated[
+        Path | None, typer.Option("--edges", metavar="FILE", help="Parquet table, one row an edge.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "--label", metavar="COLUMN", help="Column of the nodes with the classes; no feature."),
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option("--recipe", help="The paper's settings, such as phormer/pubmed; alone: its data set too."),
+    ] = None,
+    backbone: Annotated[str | None, typer.Option("--backbone", help=f"{', '.join(BACKBONES)}.")] = None,
+    evaluate: Annotated[
+        bool, typer.Option("--evaluate", help="Keep a fifth of the nodes out, and compare with an MLP on them.")
+    ] = False,
+    max_steps: MaxSteps = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    seed: Seed = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a classifier on a graph and save it; it predicts nodes from their features alone.
+
+    With --evaluate the cold nodes of the split 'dense' take no part in the fit, and the saved model is the one that
+    was measured; without it all nodes are used.
+
+    Example:  gsparc fit --recipe phormer/pubmed --evaluate -o model
+
+    Example:  gsparc fit --nodes nodes.parquet --edges edges.parquet --target section -o model
+    """
+    _check_usage(dataset, nodes, edges, recipe, backbone)
+    start = time.perf_counter()
+    followed = None if recipe is None else _recipe(recipe)
+    _check_folder(output)
+    with _notes(quiet) as note:
+        data = _load(dataset, nodes, edges, target, None if followed is None else followed.dataset, note)
+        model = _classifier(followed, backbone, max_steps, device=device, random_state=seed, verbose=int(not quiet))
+        evaluation = _fit(model, data, evaluate, max_steps, note)
+        _save(model, output, data)
+    document = {
+        "model": str(output),
+        "data": data.name,
+        "nodes": data.graph.num_nodes,
+        "edges": data.graph.num_edges,
+        "features": int(data.X.shape[1]),
+        "labelled_nodes": int((data.y >= 0).sum()),
+        "classes": [str(name) for name in model.classes_],
+        "recipe": recipe,
+        "backbone": str(model.backbone),
+        "seed": seed,
+        "evaluation": evaluation,
+        "report": getattr(model, "report_", None),
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    emit(document, as_json, _show)
+
+
+def _check_usage(
+    dataset: str | None, nodes: Path | None, edges: Path | None, recipe: str | None, backbone: str | None
+) -> None:
+    """Which options go together; names that do not exist are refused before anything is loaded."""
+    from gsparc._validation import check_name
+
+    if (nodes is None) != (edges is None):
+        raise typer.BadParameter("--nodes and --edges go together; pass both.", param_hint="--nodes")
+    if dataset is not None and nodes is not None:
+        raise typer.BadParameter("pass either --dataset or --nodes and --edges, not both.", param_hint="--dataset")
+    if dataset is None and nodes is None and recipe is None:
+        raise typer.BadParameter("pass --dataset, or --nodes and --edges, or a --recipe.", param_hint="--dataset")
+    if recipe is not None and backbone is not None:
+        raise typer.BadParameter(
+            "a recipe says which backbone it is for; pass one of the two.", param_hint="--backbone"
+        )
+    if backbone is not None:
+        check_name("backbone", backbone, BACKBONES)
+
+
+def _check_folder(output: Path) -> None:
+    """Refuse a folder that cannot be written, or that holds something else, before the fit."""
+    from gsparc.cli.files import check_output
+    from gsparc.model_store import check_target
+
+    check_target(output)
+    check_output(output.parent, table=False)
+
+
+@contextmanager
+def _notes(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """What progress is told to; a quiet command keeps the library's log to warnings while it runs."""
+    logger = logging.getLogger("gsparc")
+    before = logger.level
+    if quiet:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield (lambda sentence: None) if quiet else say
+    finally:
+        logger.setLevel(before)
+
+
+def _recipe(name: str) -> Any:
+    from gsparc.recipes import load_recipe
+
+    return load_recipe(name)
+
+
+def _classifier(recipe: Any, backbone: str | None, max_steps: int | None, **settings: Any) -> Any:
+    """The classifier that was asked for; ``max_steps`` holds for the map and for the network alike."""
+    from gsparc._runtime import resolve_device
+    from gsparc.estimators import SparcClassifier, SpectralMap
+
+    resolve_device(settings["device"])
+    steps: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
+    if recipe is not None:
+        return recipe.classifier(**settings, **steps, spectral_map=recipe.spectral_map(**steps))
+    if backbone is not None:
+        settings["backbone"] = backbone
+    model = SparcClassifier(**settings, **steps)
+    if steps:
+        model.set_params(spectral_map=SpectralMap(model.n_components, **steps))
+    return model
+
+
+def _load(
+    dataset: str | None,
+    nodes: Path | None,
+    edges: Path | None,
+    target: str | None,
+    own: str | None,
+    note: Callable[[str], None],
+) -> Any:
+    """The data set, two tables, or else the recipe's ``own`` data set; with classes."""
+    from gsparc.datasets import load_dataset, load_tables
+    from gsparc.exceptions import LabelError
+
+    if nodes is not None:
+        note(f"loading {nodes} and {edges}")
+        data = load_tables(nodes, edges, label=target, name=nodes.stem)
+    else:
+        name = dataset or str(own)
+        note(f"loading {name}" + ("" if dataset else ", the recipe's own data set"))
+        data = load_dataset(name, allow_pickle_sources=False, label=target)
+    if data.y is None or not (data.y >= 0).any():
+        raise LabelError(
+            f"{data.name} has no classes to learn. Name the column that holds them: --target COLUMN (of a table), "
+            "or give an .npz file an array y."
+        )
+    return _in_order_of_names(data)
+
+
+def _in_order_of_names(data: Any) -> Any:
+    """The same data with classes numbered in the order of their names, as scikit-learn orders them."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    if data.class_names is None:
+        return data
+    order = np.argsort(data.class_names, kind="stable")
+    number = np.append(np.argsort(order), -1)  # the last one is for -1, unlabelled
+    return replace(data, y=number[data.y], class_names=data.class_names[order])
+
+
+def _fit(
+    model: Any, data: Any, evaluate: bool, max_steps: int | None, note: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Fit the classifier; where nodes were kept out, say how it does on them."""
+    if not evaluate:
+        note(f"fitting on {data.graph.num_nodes:,} nodes and {data.graph.num_edges:,} edges")
+        model.fit(data.X, data.y, graph=data.graph)
+        return None
+    from gsparc.baselines import MLPBaseline
+    from gsparc.experiments import compare_classifiers
+    from gsparc.splits import ColdStartSplit
+
+    seed = model.random_state
+    fold = next(iter(ColdStartSplit("dense", random_state=seed).folds(data.X, data.y, data.groups)))
+    X, y, graph = data.X[fold.seen], fold.visible_labels(data.y), data.graph[fold.seen]
+    judged = fold.cold[data.y[fold.cold] >= 0]
+    note(f"fitting on {len(fold.seen):,} nodes and {graph.num_edges:,} edges; {len(fold.cold):,} are kept out")
+    model.fit(X, y, graph=graph)
+    note("fitting an MLP on the features")
+    steps: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
+    plain = MLPBaseline(device=model.device, random_state=seed, **steps).fit(X, y)
+    methods = {"MLP on features": plain, "gsparc": model}
+    probabilities = {name: method.predict_proba(data.X[judged]) for name, method in methods.items()}
+    rows, _ = compare_classifiers(data.y[judged], probabilities, model.classes_, ours=["gsparc"])
+    return {"split": "dense", "seen": len(fold.seen), "cold": len(judged), "methods": rows}
+
+
+def _save(model: Any, output: Path, data: Any) -> None:
+    from gsparc.cli.models import save_with_names
+
+    if data.class_names is not None:
+        # fitted on class numbers, where -1 can say unlabelled; predictions are to bear the names
+        model.classes_ = data.class_names[model.classes_]
+    save_with_names(model, output, data.feature_names)
+
+
+def _show(document: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from gsparc.cli.tables import CLASS_COLUMNS, methods_table
+
+    of = f"recipe {document['recipe']}" if document["recipe"] else f"backbone {document['backbone']}"
+    typer.echo(
+        f"SparcClassifier ({of}) on {document['data']}: {document['nodes']:,} nodes, "
+        f"{document['labelled_nodes']:,} of them labelled, {document['edges']:,} edges, "
+        f"{len(document['classes'])} classes"
+    )
+    measured = document["evaluation"]
+    if measured:
+        title = f"\nclass of {measured['cold']:,} nodes kept out, fitted on {measured['seen']:,}"
+        Console().print(methods_table(measured["methods"], CLASS_COLUMNS, title))
+    if document["report"]:
+        typer.echo(f"\n{document['report']}")
+    typer.echo(f"\nmodel: {document['model']}\n{document['seconds']:.1f} s")

@@ -1,0 +1,374 @@
+"""Networks that classify nodes, one way to train and to save them all."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gsparc.estimators._views import NodeView, dense_rows
+from gsparc.graph import Graph
+from gsparc.nn.attach import AttachedModule, SeenEdges
+from gsparc.nn.gcn import SpectralGCN
+from gsparc.nn.mlp import FeatureMLP
+from gsparc.nn.objectives import info_nce_loss
+from gsparc.nn.phormer import TokenTransformer
+from gsparc.nn.samba import SambaNet
+from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
+from gsparc.training.classify import ClassTask, Inputs, Judge, class_logits
+from gsparc.training.loop import LoopSettings, run_loop
+
+__all__ = ["HeadData", "HeadSettings", "NetHead", "neighbor_weights"]
+
+Kind = Literal["mlp", "gcn", "phormer", "samba", "module"]
+_SUMMARY_SAMPLE = 8192  # seen nodes that stand for all when a network is judged in training
+_BLOCK = 8192
+_TEMPERATURE, _CONTRAST_EDGES = 0.1, 512
+
+
+@dataclass(frozen=True)
+class HeadSettings:
+    """A network and its optimiser; ``None`` is filled in by :meth:`complete`."""
+
+    kind: Kind = "mlp"
+    coordinates: bool = True  # mlp only: read the spectral coordinates beside the features
+    contrast: float = 0.0  # mlp only: weight of the loss that pulls ends of edges together
+    hidden_channels: int | Sequence[int] | None = None
+    num_layers: int | None = None
+    num_tokens: int = 7
+    num_heads: int = 8
+    n_neighbors: int | None = None
+    gcn_inference: Literal["neighbors", "summary"] = "neighbors"
+    dropout: float | None = None
+    input_dropout: float | Literal["auto"] = "auto"
+    batch_size: int | None = None
+    max_steps: int | None = None
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    patience: int = 8
+    verbose: int = 0
+    seed: int = 0
+    description: str = "classes"
+
+    def complete(self) -> HeadSettings:
+        """The same with the defaults of its kind."""
+        summary = self.kind == "gcn" and self.gcn_inference == "summary"
+        defaults: dict[str, Any] = {
+            "mlp": {"hidden_channels": 256, "dropout": 0.5, "batch_size": 1024, "max_steps": 600},
+            "gcn": {"hidden_channels": (128, 128), "dropout": 0.5, "max_steps": 300, "n_neighbors": 16}
+            | {"batch_size": 1024 if summary else 256},
+            "phormer": {"hidden_channels": 128, "dropout": 0.3, "batch_size": 256, "max_steps": 300},
+            "samba": {"hidden_channels": 64, "dropout": 0.3, "batch_size": 256, "max_steps": 300},
+            "module": {"batch_size": 256, "max_steps": 200, "n_neighbors": 10},
+        }[self.kind]
+        rate = {"mlp": 3e-3, "gcn": 3e-3, "phormer": 1e-3, "samba": 1e-3, "module": 1e-2}[self.kind]
+        decay = 5e-4 if self.kind == "module" else 1e-2
+        defaults |= {"learning_rate": rate, "weight_decay": decay, "num_layers": 1}
+        return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
+
+
+@dataclass(frozen=True)
+class HeadData:
+    """What a head is trained on: nodes to read, rows, their classes or soft labels, and the nodes that judge."""
+
+    view: NodeView
+    rows: np.ndarray
+    targets: np.ndarray
+    num_classes: int
+    judge: tuple[NodeView, np.ndarray, np.ndarray] | None = None  # a view, its rows, their class numbers
+    graph: Graph | None = None
+
+
+def neighbor_weights(distances: Tensor, width: float) -> Tensor:
+    """``exp(-(d - d_1) / width)``: one for the nearest, less the farther."""
+    return torch.exp(-(distances - distances[:, :1]) / max(width, 1e-6))
+
+
+class NetHead:
+    """A fitted network: what it reads of a node, its weights, its softmax temperature."""
+
+    def __init__(
+        self,
+        settings: HeadSettings,
+        module: nn.Module,
+        *,
+        temperature: float = 1.0,
+        history: list[dict[str, float]] | None = None,
+        summaries: list[Tensor] | None = None,
+        width: float = 1.0,
+        edges: SeenEdges | None = None,
+        source: FeatureSource | None = None,
+    ) -> None:
+        self.settings, self.module, self.temperature, self.history = settings, module, temperature, history or []
+        self.summaries, self.width, self.edges, self.source = summaries, width, edges, source
+
+    @property
+    def kind(self) -> str:
+        return self.settings.kind
+
+    @classmethod
+    def fit(
+        cls, settings: HeadSettings, data: HeadData, device: torch.device, module: nn.Module | None = None
+    ) -> NetHead:
+        """Train; `module` is the user's own for ``kind="module"`` and is copied."""
+        settings = settings.complete()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            built = _build(settings, data, module).to(device)
+        head = cls(settings, built)
+        if settings.kind == "module":
+            assert data.graph is not None
+            head.edges, head.source = seen_edges(data.graph, device), data.view.source
+            head.width = _kernel_width(data.view, settings.n_neighbors or 1)
+        judge = None
+        if data.judge is not None and len(data.judge[1]):
+            view, rows, labels = data.judge
+            judge = Judge(head.inputs(view, seen=data.view), rows, labels)
+        assert settings.batch_size is not None
+        assert settings.max_steps is not None
+        assert settings.learning_rate is not None
+        assert settings.weight_decay is not None
+        task = ClassTask(
+            built,
+            head.inputs(data.view, training=True),
+            data.rows,
+            data.targets,
+            judge,
+            device,
+            batch_size=settings.batch_size,
+            chunk=256 if settings.kind == "module" else 4096,
+            extra=_contrast(settings, built, data, device),
+        )
+        loop = LoopSettings(
+            steps=settings.max_steps,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            eval_every=25,
+            patience=settings.patience,
+            tolerance=0.0,
+            seed=settings.seed,
+            description=settings.description,
+            show_progress=bool(settings.verbose),
+        )
+        head.history = run_loop(task, loop, device).history
+        if settings.kind == "gcn" and settings.gcn_inference == "summary":
+            assert isinstance(built, SpectralGCN)
+            head.summaries = built.layer_summaries(partial(_blocks, data.view, None))
+        head.temperature = task.temperature()
+        return head
+
+    def inputs(self, view: NodeView, *, seen: NodeView | None = None, training: bool = False) -> Inputs:
+        """How rows of `view` become arguments of the network.
+
+        Parameters
+        ----------
+        seen
+            View of the seen nodes, for a network whose summaries are not final yet.
+        training
+            Rows are a training batch: a random sample of the seen nodes.
+        """
+        if self.kind == "mlp":
+            assert isinstance(self.module, FeatureMLP)
+            if self.module.coordinate_channels:
+                return lambda rows: (view.features(rows), view.coordinates(rows))
+            return lambda rows: (view.features(rows),)
+        if self.kind in ("phormer", "samba"):
+            own = bool(getattr(self.module, "own_channels", 0))
+            tokens = self.settings.num_tokens
+            return lambda rows: (view.tokens(rows, tokens), view.features(rows) if own else None)
+        if self.kind == "gcn" and self.settings.gcn_inference == "summary":
+            return self._summary_inputs(view, seen, training)
+        return self._gcn_inputs(view) if self.kind == "gcn" else self._module_inputs(view)
+
+    def _gcn_inputs(self, view: NodeView) -> Inputs:
+        k, own = self.settings.n_neighbors or 1, bool(getattr(self.module, "own_channels", 0))
+
+        def read(rows: Tensor) -> tuple[Any, ...]:
+            assert view.seen is not None
+            ids, _ = view.neighbors(rows, k)
+            x = torch.cat([view.reduced(rows).unsqueeze(1), view.seen.rows[ids]], dim=1)  # [B, 1 + k, r]
+            u = torch.cat([view.coordinates(rows).unsqueeze(1), view.seen.coordinates[ids]], dim=1)
+            return x, u, view.features(rows) if own else None, None, "first"
+
+        return read
+
+    def _summary_inputs(self, view: NodeView, seen: NodeView | None, training: bool) -> Inputs:
+        module = self.module
+        assert isinstance(module, SpectralGCN)
+
+        def read(rows: Tensor) -> tuple[Any, ...]:
+            summaries = self.summaries
+            if summaries is None and not training:
+                summaries = module.layer_summaries(partial(_blocks, seen or view, _SUMMARY_SAMPLE))
+            own = view.features(rows) if module.own_channels else None
+            return view.reduced(rows).unsqueeze(0), view.coordinates(rows).unsqueeze(0), own, summaries, "flat"
+
+        return read
+
+    def _module_inputs(self, view: NodeView) -> Inputs:
+        module, edges, source, k = self.module, self.edges, self.source, self.settings.n_neighbors or 1
+        assert isinstance(module, AttachedModule)
+        assert edges is not None
+        assert source is not None
+
+        def seen_rows(ids: Tensor) -> Tensor:
+            return dense_rows(source.rows(ids), source.num_columns)
+
+        def read(rows: Tensor) -> tuple[Any, ...]:
+            ids, distances = view.neighbors(rows, k)
+            weights = neighbor_weights(distances, self.width)
+            attached = module.attach(ids, weights, edges, exclude=rows if view.own else None)
+            return dense_rows(view.features(rows), view.source.num_columns), seen_rows, attached
+
+        return read
+
+    def logits(self, view: NodeView) -> np.ndarray:
+        """Logits of all nodes of a view, divided by the temperature; in blocks of bounded memory."""
+        self.module.to(view.source.device)
+        rows = torch.arange(len(view), device=view.source.device)
+        chunk = 256 if self.kind == "module" else 4096
+        return (class_logits(self.module, self.inputs(view), rows, chunk=chunk) / self.temperature).cpu().numpy()
+
+    def config(self) -> dict[str, Any]:
+        """What is not an array."""
+        shape = {name: _plain(value) for name, value in vars(self.settings).items()}
+        module = None if self.kind == "module" else self.module.config()  # type: ignore[operator]
+        out = {"settings": shape, "module": module, "temperature": self.temperature, "history": self.history}
+        return out | {"width": self.width, "num_summaries": len(self.summaries or ())}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Weights, and the summaries of a spectral convolution."""
+        out = {f"module.{name}": value.detach().cpu().numpy() for name, value in self.module.state_dict().items()}
+        out |= {f"summary.{i}": value.cpu().numpy() for i, value in enumerate(self.summaries or ())}
+        if self.edges is not None:
+            out |= {f"edges.{n}": v.cpu().numpy() for n, v in self.edges._asdict().items() if v is not None}
+        if self.source is not None:
+            out |= {f"source.{name}": array for name, array in self.source.arrays().items()}
+        return out
+
+    @classmethod
+    def from_state(
+        cls,
+        config: dict[str, Any],
+        arrays: dict[str, np.ndarray],
+        device: torch.device,
+        scaling: Scaling,
+        module: nn.Module | None = None,
+    ) -> NetHead:
+        """What :meth:`config` and :meth:`arrays` described; `module` for a user's own network."""
+        saved = config["settings"]
+        if isinstance(saved["hidden_channels"], list):
+            saved = saved | {"hidden_channels": tuple(saved["hidden_channels"])}
+        settings = HeadSettings(**saved)
+        if module is None:
+            module = _CLASSES[settings.kind](**config["module"])
+        weights = {n.removeprefix("module."): torch.from_numpy(v) for n, v in arrays.items() if n.startswith("module.")}
+        module.load_state_dict(weights)
+        module.to(device).eval()
+        count = int(config["num_summaries"])
+        summaries = [torch.from_numpy(arrays[f"summary.{i}"]).to(device) for i in range(count)] or None
+        edges = None
+        if "edges.indptr" in arrays:
+            parts = (arrays["edges.indptr"], arrays["edges.indices"], arrays.get("edges.weights"))
+            edges = SeenEdges(*(None if part is None else torch.from_numpy(part).to(device) for part in parts))  # type: ignore[arg-type]
+        part = {n.removeprefix("source."): v for n, v in arrays.items() if n.startswith("source.")}
+        return cls(
+            settings,
+            module,
+            source=FeatureSource.from_arrays(part, scaling, device) if part else None,
+            temperature=float(config["temperature"]),
+            history=config["history"],
+            summaries=summaries,
+            width=float(config["width"]),
+            edges=edges,
+        )
+
+
+_CLASSES: dict[str, Callable[..., nn.Module]] = {
+    "mlp": FeatureMLP,
+    "gcn": SpectralGCN,
+    "phormer": TokenTransformer,
+    "samba": SambaNet,
+}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, (tuple, list)) else value
+
+
+def seen_edges(graph: Graph, device: torch.device) -> SeenEdges:
+    """The graph as tensors."""
+    weights = None if graph.weights is None else as_tensor(graph.weights).to(device)
+    return SeenEdges(as_tensor(graph.indptr).to(device), as_tensor(graph.indices).to(device), weights)
+
+
+def _build(settings: HeadSettings, data: HeadData, module: nn.Module | None) -> nn.Module:
+    view, seen = data.view, data.view.seen
+    width = view.source.num_columns
+    auto = 0.3 if view.source.scaling.rows else 0.0
+    input_dropout = auto if settings.input_dropout == "auto" else settings.input_dropout
+    if settings.kind == "module":
+        assert module is not None
+        return AttachedModule(copy.deepcopy(module), in_channels=width, out_channels=data.num_classes)
+    common = {"dropout": settings.dropout, "input_dropout": input_dropout}
+    hidden = settings.hidden_channels
+    if settings.kind == "mlp":
+        columns = view.coordinates(torch.zeros(1, dtype=torch.int64)).shape[1] if settings.coordinates else 0
+        hidden = hidden if isinstance(hidden, int) else hidden[-1]  # type: ignore[index]
+        return FeatureMLP(width, data.num_classes, coordinate_channels=columns, hidden_channels=hidden, **common)  # type: ignore[arg-type]
+    assert seen is not None
+    common["own_channels"] = seen.own_channels
+    r, k = seen.rows.shape[1], seen.coordinates.shape[1]
+    if settings.kind == "gcn":
+        widths = [hidden] * max(settings.num_layers or 1, 2) if isinstance(hidden, int) else list(hidden or ())
+        return SpectralGCN(r, data.num_classes, coordinate_channels=k, hidden_channels=widths, **common)  # type: ignore[arg-type]
+    common |= {"num_tokens": settings.num_tokens + 1, "num_layers": settings.num_layers}
+    common["hidden_channels"] = hidden if isinstance(hidden, int) else hidden[-1]  # type: ignore[index]
+    if settings.kind == "phormer":
+        common["num_heads"] = settings.num_heads
+    return _CLASSES[settings.kind](r + k, data.num_classes, **common)
+
+
+def _kernel_width(view: NodeView, k: int) -> float:
+    """Typical distance from a node's nearest to its k-th neighbour among the seen nodes."""
+    rows = torch.linspace(0, len(view) - 1, min(len(view), 2000), device=view.source.device).long()
+    _, distances = view.neighbors(rows, k)
+    return float((distances[:, -1] - distances[:, 0]).median()) if distances.numel() else 1.0
+
+
+def _blocks(view: NodeView, sample: int | None) -> Iterator[tuple[Tensor, Tensor, Any]]:
+    """Seen nodes as sets for :meth:`SpectralGCN.layer_summaries`; evenly spaced ones where a sample will do."""
+    device = view.source.device
+    count = len(view) if sample is None else min(sample, len(view))
+    rows = torch.linspace(0, len(view) - 1, count, device=device, dtype=torch.float64).long()
+    own = view.seen is not None and view.seen.own_channels
+    for part in rows.split(_BLOCK):
+        features = view.features(part) if own else None
+        yield view.reduced(part).unsqueeze(0), view.coordinates(part).unsqueeze(0), features
+
+
+def _contrast(
+    settings: HeadSettings, module: nn.Module, data: HeadData, device: torch.device
+) -> Callable[[torch.Generator], Tensor] | None:
+    """InfoNCE between the hidden layers of nodes that share an edge: neighbours tend to be of one class."""
+    if not settings.contrast or data.graph is None or data.graph.num_edges == 0:
+        return None
+    assert isinstance(module, FeatureMLP)
+    view = data.view
+    sampler = EdgeSampler(data.graph, device, self_loops=False)
+
+    def hidden(rows: Tensor) -> Tensor:
+        beside = view.coordinates(rows) if module.coordinate_channels else None
+        return module.hidden(view.features(rows), beside)
+
+    def loss(generator: torch.Generator) -> Tensor:
+        source, target = sampler.sample(_CONTRAST_EDGES, generator)
+        return settings.contrast * info_nce_loss(hidden(source), hidden(target), _TEMPERATURE)
+
+    return loss

@@ -1,0 +1,70 @@
+"""Labels as class numbers, and which labelled nodes judge."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+
+from gsparc._validation import check_features, check_labels, unlabelled_mask
+from gsparc.exceptions import InputError, LabelError
+
+__all__ = ["Validation", "check_validation", "encode_labels", "hold_out_labelled"]
+
+
+class Validation(NamedTuple):
+    """Labelled nodes without edges that judge, and never train, a model."""
+
+    X: Any
+    codes: np.ndarray
+
+
+def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Classes, and the class number of each node: -1 for unlabelled."""
+    check_classification_targets(labels)
+    unlabelled = unlabelled_mask(labels)
+    if unlabelled.all():
+        raise LabelError("every label is -1, which means unlabelled. Pass at least two classes.")
+    classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)
+    if len(classes) < 2:
+        raise LabelError(
+            f"the labels hold one class only ({classes[0]!r}), a classifier needs at least two. Only 1 class was given."
+        )
+    codes = np.full(len(labels), -1, np.int64)
+    codes[~unlabelled] = numbers
+    return classes, codes
+
+
+def check_validation(estimator: Any, validation: Any, classes: np.ndarray) -> Validation | None:
+    """``(X, y)`` of nodes without edges; rows that are unlabelled are left out, unknown classes refused."""
+    if validation is None:
+        return None
+    if not isinstance(validation, (tuple, list)) or len(validation) != 2:
+        raise InputError(
+            f"validation={type(validation).__name__} came, expected a pair (X, y) of labelled nodes without edges."
+        )
+    X = check_features(estimator, validation[0], reset=False)
+    labels = check_labels(validation[1], X.shape[0])
+    known = np.isin(labels, classes)
+    strange = labels[~known & ~((labels == -1) if labels.dtype.kind in "if" else np.zeros(len(labels), bool))]
+    if len(strange):
+        raise LabelError(
+            f"validation holds the label {strange[0]!r}, which no seen node has. Expected some of {classes.tolist()}."
+        )
+    if not known.any():
+        return None
+    return Validation(X[np.flatnonzero(known)], np.searchsorted(classes, labels[known]).astype(np.int64))
+
+
+def hold_out_labelled(codes: np.ndarray, preferred: np.ndarray, seed: int) -> np.ndarray:
+    """Rows that judge: labelled ones among ``preferred``, else a tenth of the labelled; each class keeps some."""
+    labelled = np.flatnonzero(codes >= 0)
+    held = preferred[codes[preferred] >= 0]
+    if len(held) < 5:
+        rng = np.random.default_rng(seed)
+        count = len(labelled) // 10
+        held = rng.choice(labelled, count, replace=False) if count >= 5 else np.zeros(0, np.int64)
+    counts = np.bincount(codes[labelled])
+    left = counts - np.bincount(codes[held], minlength=len(counts))
+    return np.sort(held[left[codes[held]] > 0])

@@ -1,0 +1,260 @@
+"""What networks read of nodes: features, coordinates, tokens and neighbours, of seen nodes and of new ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from gsparc.nn.spectral_map import SparseRows
+from gsparc.ops.neighbors import NeighborIndex
+from gsparc.ops.tokens import TokenIndex
+from gsparc.training.batches import FeatureSource, Scaling
+
+__all__ = ["NodeView", "SeenNodes", "dense_rows"]
+
+_WIDE = 1024  # columns up to which dense features are averaged as they are
+_WIDE_SPARSE = 512  # the same for sparse ones
+_DIRECTIONS = 256
+_CACHED = 1 << 27  # numbers that are kept between epochs: 512 MB of token lists
+_BLOCK = 16_384
+
+
+def dense_rows(x: Tensor | SparseRows, width: int) -> Tensor:
+    """Rows as a dense matrix."""
+    if isinstance(x, Tensor):
+        return x
+    row = torch.repeat_interleave(
+        torch.arange(len(x), device=x.values.device), x.pointers.diff(), output_size=len(x.values)
+    )
+    out = x.values.new_zeros(len(x) * width)
+    return out.index_put_((row * width + x.columns,), x.values, accumulate=True).view(len(x), width)
+
+
+def leading_directions(X: Any, scaling: Scaling, device: torch.device, seed: int) -> np.ndarray | None:
+    """Directions ``[d, r]`` that wide features are reduced to before they are averaged; ``None``: as they are.
+
+    Means over neighbourhoods of words are averages of hundreds of rows: their leading singular directions
+    say nearly all, and a batch of token lists stays small. The nodes' own words are read in full beside them.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    n, d = X.shape
+    if d <= (_WIDE_SPARSE if sp.issparse(X) else _WIDE):
+        return None
+    rank = min(_DIRECTIONS, n, d)
+    sample: Any = X if n <= 100_000 else X[np.sort(np.random.default_rng(seed).choice(n, 100_000, replace=False))]
+    if scaling.rows:
+        length = np.sqrt(np.asarray((sample.multiply(sample) if sp.issparse(sample) else sample**2).sum(axis=1)))
+        factor = np.divide(1.0, length.ravel(), out=np.zeros(sample.shape[0]), where=length.ravel() > 0)
+        sample = sp.csr_array(sp.diags_array(factor) @ sample) if sp.issparse(sample) else sample * factor[:, None]
+    else:
+        assert scaling.factor is not None
+        sample = sample @ sp.diags_array(scaling.factor) if sp.issparse(sample) else sample * scaling.factor
+    _, _, right = randomized_svd(sample, rank, n_iter=3, random_state=seed % (2**32 - 1))  # type: ignore[arg-type]
+    return np.ascontiguousarray(right.T, dtype=np.float32)
+
+
+class SeenNodes:
+    """The seen nodes as networks read them: rows to average, coordinates, and the index of the eigenspace.
+
+    Parameters
+    ----------
+    rows
+        ``[n, r]`` scaled features, or their leading directions where they are wide.
+    coordinates
+        ``[n, k]`` spectral coordinates, every row of length ``sqrt(k)``.
+    """
+
+    def __init__(
+        self,
+        scaling: Scaling,
+        directions: Tensor | None,
+        scale: float,
+        rows: Tensor,
+        index: NeighborIndex,
+        device: torch.device,
+        *,
+        seed: int = 0,
+        tokens: TokenIndex | None = None,
+    ) -> None:
+        self.scaling, self.directions, self.scale, self.rows = scaling, directions, scale, rows
+        self.index, self.device, self.seed = index, device, seed
+        self.coordinates = index.rows().to(device) * index.dim**0.5
+        self._tokens = tokens
+
+    @classmethod
+    def fit(
+        cls, X: Any, scaling: Scaling, coordinates: np.ndarray, device: torch.device, seed: int
+    ) -> tuple[SeenNodes, NodeView]:
+        """The seen nodes, and their own view."""
+        found = leading_directions(X, scaling, device, seed)
+        directions = None if found is None else torch.from_numpy(found).to(device)
+        source = FeatureSource(X, scaling, device)
+        rows = _reduced(source, directions, 1.0)
+        scale = 1.0
+        if directions is not None:  # a typical row has norm sqrt(width), as raw ones have
+            length = float(rows.square().sum(dim=1).mean().sqrt())
+            scale = rows.shape[1] ** 0.5 / length if length > 0 else 1.0
+            rows = rows * scale
+        index = NeighborIndex.build(coordinates, metric="cosine", device=device, seed=seed)
+        seen = cls(scaling, directions, scale, rows, index, device, seed=seed)
+        return seen, NodeView(source, torch.from_numpy(coordinates).to(device), seen, own=True)
+
+    @property
+    def table(self) -> Tensor:
+        """What is averaged: rows and coordinates side by side, ``[n, r + k]``."""
+        if not hasattr(self, "_table"):
+            self._table = torch.cat([self.rows, self.coordinates], dim=1)
+        return self._table
+
+    @property
+    def tokens(self) -> TokenIndex:
+        """Token lists; built when first asked for."""
+        if self._tokens is None:
+            self._tokens = TokenIndex.build(self.index, self.table, seed=self.seed)
+        return self._tokens
+
+    @property
+    def own_channels(self) -> int:
+        """Width of the nodes' own features where the rows are a reduction of them, else 0."""
+        return 0 if self.directions is None else int(self.directions.shape[0])
+
+    def view(self, X: Any, coordinates: np.ndarray) -> NodeView:
+        """New nodes."""
+        source = FeatureSource(X, self.scaling, self.device)
+        return NodeView(source, torch.from_numpy(coordinates).to(self.device), self, own=False)
+
+    def reduce(self, source: FeatureSource, index: Tensor) -> Tensor:
+        """Rows of ``source`` as they are averaged."""
+        return _reduce(source.rows(index), source.num_columns, self.directions) * self.scale
+
+    def config(self) -> dict[str, Any]:
+        """What is not an array."""
+        out: dict[str, Any] = {"scale": self.scale, "seed": self.seed, "index": self.index.state()[1]}
+        return out | {"tokens": None if self._tokens is None else self._tokens.state()[1]}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is saved."""
+        out = {"rows": self.rows.cpu().numpy()}
+        if self.directions is not None:
+            out["directions"] = self.directions.cpu().numpy()
+        out |= {f"index.{name}": array for name, array in self.index.state()[0].items()}
+        if self._tokens is not None:
+            out |= {f"tokens.{name}": array for name, array in self._tokens.state()[0].items()}
+        return out
+
+    @classmethod
+    def from_state(
+        cls, config: dict[str, Any], arrays: dict[str, np.ndarray], scaling: Scaling, width: int, device: torch.device
+    ) -> SeenNodes:
+        """What :meth:`config` and :meth:`arrays` described."""
+        part = {
+            name: {k.removeprefix(f"{name}."): v for k, v in arrays.items() if k.startswith(f"{name}.")}
+            for name in ("index", "tokens")
+        }
+        index = NeighborIndex.from_state(part["index"], config["index"], device=device)
+        rows, found = arrays["rows"], arrays.get("directions")
+        directions = None if found is None else torch.from_numpy(found).to(device)
+        columns = width if found is None else found.shape[1]
+        if rows.shape != (index.num_vectors, columns) or (found is not None and found.shape[0] != width):
+            raise ValueError(f"the rows of the seen nodes have shape {rows.shape}, expected {columns} columns")
+        seen = cls(
+            scaling,
+            directions,
+            float(config["scale"]),
+            torch.from_numpy(rows).to(device),
+            index,
+            device,
+            seed=int(config["seed"]),
+        )
+        if config["tokens"] is not None:
+            seen._tokens = TokenIndex.from_state(part["tokens"], config["tokens"], index, seen.table)
+        return seen
+
+
+def _reduce(x: Tensor | SparseRows, width: int, directions: Tensor | None) -> Tensor:
+    if directions is None:
+        return dense_rows(x, width)
+    if isinstance(x, Tensor):
+        return x @ directions
+    return torch.nn.functional.embedding_bag(
+        x.columns, directions, x.pointers, mode="sum", per_sample_weights=x.values, include_last_offset=True
+    )
+
+
+def _reduced(source: FeatureSource, directions: Tensor | None, scale: float) -> Tensor:
+    everything = torch.arange(source.num_rows, device=source.device)
+    parts = [_reduce(source.rows(part), source.num_columns, directions) for part in everything.split(_BLOCK)]
+    return torch.cat(parts) * scale if scale != 1.0 else torch.cat(parts)
+
+
+class NodeView:
+    """Nodes to read: the seen ones (``own``: none is its own neighbour) or new ones."""
+
+    def __init__(
+        self, source: FeatureSource, coordinates: Tensor | None, seen: SeenNodes | None = None, *, own: bool = False
+    ) -> None:
+        self.source, self._coordinates, self.seen, self.own = source, coordinates, seen, own
+        self._kept: dict[int, Tensor] = {}
+        self._near: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __len__(self) -> int:
+        return self.source.num_rows
+
+    def features(self, rows: Tensor) -> Tensor | SparseRows:
+        """Scaled features."""
+        return self.source.rows(rows)
+
+    def coordinates(self, rows: Tensor) -> Tensor:
+        """Spectral coordinates."""
+        assert self._coordinates is not None
+        return self._coordinates[rows]
+
+    def reduced(self, rows: Tensor) -> Tensor:
+        """Features as they are averaged."""
+        assert self.seen is not None
+        return self.seen.rows[rows] if self.own else self.seen.reduce(self.source, rows)
+
+    def tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
+        """``[B, num_tokens + 1, r + k]``: the node itself, then means over its ``2^j`` nearest."""
+        assert self.seen is not None
+        size = len(self) * (num_tokens + 1) * self.seen.table.shape[1]
+        if size > _CACHED:
+            return self._tokens(rows, num_tokens)
+        if num_tokens not in self._kept:
+            every = torch.arange(len(self), device=rows.device)
+            self._kept[num_tokens] = torch.cat([self._tokens(part, num_tokens) for part in every.split(4096)])
+        return self._kept[num_tokens][rows]
+
+    def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
+        assert self.seen is not None
+        u = self.coordinates(rows)
+        own = torch.cat([self.reduced(rows), u], dim=1)
+        far = self.seen.tokens.tokens(u, num_tokens, exclude=rows if self.own else None)
+        return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
+
+    def neighbors(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Nearest seen nodes in the eigenspace and their distances (1 - cosine), the node itself left out."""
+        if len(self) * k > _CACHED // 4:
+            return self._neighbors(rows, k)
+        if k not in self._near:
+            every = torch.arange(len(self), device=rows.device)
+            found = [self._neighbors(part, k) for part in every.split(_BLOCK)]
+            self._near[k] = torch.cat([ids for ids, _ in found]), torch.cat([d for _, d in found])
+        ids, distances = self._near[k]
+        return ids[rows], distances[rows]
+
+    def _neighbors(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        assert self.seen is not None
+        found = self.seen.index.search(self.coordinates(rows), k + 1 if self.own else k)
+        distances, ids = (torch.as_tensor(part).to(rows.device) for part in found)
+        if not self.own:
+            return ids, distances
+        strange = ids != rows.unsqueeze(1)
+        strange[strange.all(dim=1), -1] = False  # not found itself: drop the farthest
+        width = ids.shape[1] - 1
+        return ids[strange].view(-1, width), distances[strange].view(-1, width)

@@ -1,0 +1,1 @@
+"""Other libraries: each file needs its own extra, so import the one that is wanted."""

@@ -1,0 +1,147 @@
+"""Averages over the neighbours of a graph, as a fixed linear operator that gradients pass through."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gsparc._validation import check_name
+from gsparc.exceptions import InputError
+from gsparc.graph import Graph
+from gsparc.ops.laplacian import operator_degrees
+
+__all__ = ["Propagation", "csr_tensor", "fixed_product"]
+
+_INT32 = 2**31 - 1
+
+
+def csr_tensor(
+    indptr: Tensor | NDArray[Any], indices: Tensor | NDArray[Any], values: Tensor | NDArray[Any], columns: int
+) -> Tensor:
+    """A sparse CSR tensor from arrays that are known to be right; 32-bit indices wherever they suffice.
+
+    Examples
+    --------
+    >>> csr_tensor(np.array([0, 1, 2]), np.array([1, 0]), np.array([2.0, 3.0]), columns=2).to_dense().tolist()
+    [[0.0, 2.0], [3.0, 0.0]]
+    """
+    indptr, indices, values = (torch.as_tensor(array) for array in (indptr, indices, values))
+    # the CPU kernel works on 32-bit indices and would convert longer ones in every product
+    kind = torch.int32 if max(values.numel(), columns, len(indptr)) <= _INT32 else torch.int64
+    with warnings.catch_warnings(), torch.sparse.check_sparse_tensor_invariants(False):
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
+        return torch.sparse_csr_tensor(indptr.to(kind), indices.to(kind), values, size=(len(indptr) - 1, columns))
+
+
+class _Product(torch.autograd.Function):
+    """``matrix @ values``; torch's own backward would transpose the matrix anew in every step."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+        ctx.matrix, ctx.transpose = matrix, transpose
+        with torch.autocast(values.device.type, enabled=False):
+            return (matrix @ values.to(matrix.dtype)).to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return fixed_product(ctx.transpose, ctx.matrix, grads[0].contiguous()), None, None
+
+
+def fixed_product(matrix: Tensor, transpose: Tensor, values: Tensor) -> Tensor:
+    """``matrix @ values`` where the sparse ``matrix`` is constant and its ``transpose`` was made beforehand."""
+    out = _Product.apply(values, matrix, transpose)
+    assert isinstance(out, Tensor)
+    return out
+
+
+class Propagation:
+    """One step of propagation along the edges: ``P values`` for ``values [num_nodes, channels]``.
+
+    Parameters
+    ----------
+    graph
+        The adjacency ``A``, with or without weights.
+    kind : {"sym", "mean"}
+        ``"sym"`` is ``D^-1/2 (A + I) D^-1/2`` with the degrees of ``A + I``, its own transpose. ``"mean"`` is
+        ``D^-1 A``, the weighted mean over the neighbours and without the node itself; zero for an isolated node.
+    device, dtype
+        Where the operator is kept and how exactly; ``values`` must be on the same device.
+
+    Notes
+    -----
+    The adjacency is symmetric, so an operator and its transpose share their pattern and differ in their values.
+    Memory: 8 bytes an entry of ``A``, and 4 more for ``"mean"``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gsparc.graph import Graph
+    >>> mean = Propagation(Graph.from_edges([[0, 1], [1, 2]], num_nodes=4), "mean")
+    >>> mean(torch.tensor([[1.0], [2.0], [5.0], [7.0]])).ravel().tolist()
+    [2.0, 3.0, 2.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        kind: Literal["sym", "mean"] = "sym",
+        device: torch.device | str = "cpu",
+        *,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        check_name("propagation", kind, ("sym", "mean"))
+        self.num_nodes, self.kind, self.device = graph.num_nodes, kind, torch.device(device)
+        indptr, indices, weights = graph.indptr, graph.indices, graph.weights
+        weights = np.ones(len(indices), np.float32) if weights is None else weights
+        rows = np.repeat(np.arange(self.num_nodes, dtype=indices.dtype), np.diff(indptr))
+        if kind == "sym":
+            scale = 1.0 / np.sqrt(operator_degrees(indptr, graph.weights))
+            indptr, indices, rows, weights = _with_self_loops(indptr, indices, rows, weights)
+            self.matrix = self._csr(indptr, indices, scale[rows] * weights * scale[indices], dtype)
+            self.transpose = self.matrix
+        else:
+            degrees = graph.degrees()
+            scale = np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)
+            self.matrix = self._csr(indptr, indices, scale[rows] * weights, dtype)
+            values = torch.from_numpy(weights * scale[indices]).to(self.device, dtype)
+            # the patterns are equal: share them, they are the larger part
+            self.transpose = csr_tensor(self.matrix.crow_indices(), self.matrix.col_indices(), values, self.num_nodes)
+
+    def _csr(self, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], dtype: torch.dtype) -> Tensor:
+        kind = np.int32 if len(indices) <= _INT32 else np.int64
+        pointers, columns = torch.from_numpy(indptr.astype(kind)), torch.from_numpy(indices.astype(kind))
+        numbers = torch.from_numpy(values).to(self.device, dtype)
+        return csr_tensor(pointers.to(self.device), columns.to(self.device), numbers, self.num_nodes)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """``P values``, differentiable in ``values``."""
+        if values.ndim != 2 or len(values) != self.num_nodes:
+            raise InputError(
+                f"values of shape {tuple(values.shape)} came, expected [{self.num_nodes}, channels]: "
+                "one row for each node of the graph."
+            )
+        return fixed_product(self.matrix, self.transpose, values)
+
+    def __repr__(self) -> str:
+        return f"Propagation({self.kind!r}, num_nodes={self.num_nodes}, device={str(self.device)!r})"
+
+
+def _with_self_loops(
+    indptr: NDArray[Any], indices: NDArray[Any], rows: NDArray[Any], weights: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """CSR arrays of ``A + I``, columns ascending: the loop of row ``i`` goes after its smaller neighbours."""
+    n = len(indptr) - 1
+    nodes = np.arange(n, dtype=indices.dtype)
+    smaller = np.concatenate([[0], np.cumsum(indices < rows)])
+    place = indptr[:-1] + (smaller[indptr[1:]] - smaller[indptr[:-1]])
+    return (
+        indptr + np.arange(n + 1),
+        np.insert(indices, place, nodes),
+        np.insert(rows, place, nodes),
+        np.insert(weights, place, np.ones(n, weights.dtype)),
+    )

@@ -1,0 +1,112 @@
+"""Propagation along edges: by hand, against dense matrices, and its gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gsparc.exceptions import InputError, UnknownNameError
+from gsparc.graph import Graph
+from gsparc.ops.laplacian import normalized_affinity
+from gsparc.ops.propagate import Propagation, csr_tensor, fixed_product
+
+STAR = Graph.from_edges([[0, 0, 0], [1, 2, 3]], num_nodes=5)  # node 4 is isolated
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    n = draw(st.integers(1, 8))
+    pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=20))
+    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    weights = draw(st.none() | st.lists(st.floats(0.25, 4.0), min_size=len(pairs), max_size=len(pairs)))
+    return Graph.from_edges(edges, num_nodes=n, weights=weights)
+
+
+def dense(graph: Graph, kind: str) -> np.ndarray:
+    if kind == "sym":
+        return normalized_affinity(graph.to_scipy()).toarray()
+    adjacency = graph.to_scipy().toarray().astype(np.float64)
+    degrees = adjacency.sum(axis=1, keepdims=True)
+    return np.divide(adjacency, degrees, out=np.zeros_like(adjacency), where=degrees > 0)
+
+
+def test_means_of_a_star_by_hand() -> None:
+    values = torch.tensor([[1.0, 0], [2, 1], [4, 1], [6, 1], [9, 9]])
+    expected = [[4, 1], [1, 0], [1, 0], [1, 0], [0, 0]]
+    assert Propagation(STAR, "mean")(values).tolist() == expected
+
+
+def test_symmetric_step_of_a_star_by_hand() -> None:
+    # degrees with self-loops: 4, 2, 2, 2, 1
+    out = Propagation(STAR, "sym")(torch.eye(5))
+    np.testing.assert_allclose(out[0], [1 / 4, *[8**-0.5] * 3, 0], rtol=1e-6)
+    np.testing.assert_allclose(out[1], [8**-0.5, 1 / 2, 0, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(out[4], [0, 0, 0, 0, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sym", "mean"])
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs(), seed=st.integers(0, 2**16))
+def test_equal_to_the_dense_matrix_in_value_and_gradient(kind, graph: Graph, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = dense(graph, kind)
+    step = Propagation(graph, kind, dtype=torch.float64)
+    values = torch.from_numpy(rng.standard_normal((graph.num_nodes, 3))).requires_grad_()
+    coming = rng.standard_normal((graph.num_nodes, 3))
+    out = step(values)
+    out.backward(torch.from_numpy(coming))
+    assert values.grad is not None
+    np.testing.assert_allclose(out.detach(), matrix @ values.detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(values.grad, matrix.T @ coming, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sym", "mean"])
+def test_gradients_of_the_first_and_second_order(kind) -> None:
+    graph = Graph.from_edges([[0, 0, 1, 3], [1, 2, 2, 4]], weights=[1.0, 0.5, 2.0, 1.0])
+    step = Propagation(graph, kind, dtype=torch.float64)
+    values = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(step, (values,))
+    assert torch.autograd.gradgradcheck(step, (values,))
+
+
+def test_a_rectangular_product() -> None:
+    matrix = csr_tensor(np.array([0, 2, 3]), np.array([0, 2, 1]), np.array([1.0, 2.0, 3.0]), columns=3)
+    back = csr_tensor(np.array([0, 1, 2, 3]), np.array([0, 1, 0]), np.array([1.0, 3.0, 2.0]), columns=2)
+    values = torch.tensor([[1.0], [10.0], [100.0]], dtype=torch.float64, requires_grad=True)
+    out = fixed_product(matrix, back, values)
+    assert out.ravel().tolist() == [201.0, 30.0]
+    out.backward(torch.tensor([[1.0], [7.0]], dtype=torch.float64))
+    assert values.grad is not None
+    assert values.grad.ravel().tolist() == [1.0, 21.0, 2.0]
+
+
+def test_the_pattern_is_shared_with_the_transpose() -> None:
+    step = Propagation(STAR, "mean")
+    assert step.transpose.col_indices().data_ptr() == step.matrix.col_indices().data_ptr()
+    same = Propagation(STAR, "sym")
+    assert same.transpose is same.matrix
+
+
+def test_lower_precision_comes_back_as_it_came() -> None:
+    out = Propagation(STAR, "mean")(torch.ones(5, 1, dtype=torch.bfloat16))
+    assert out.dtype == torch.bfloat16
+    assert out.ravel().tolist() == [1, 1, 1, 1, 0]
+
+
+def test_bad_input() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown propagation 'means'\. Did you mean 'mean'"):
+        Propagation(STAR, "means")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"shape \(4, 2\) came, expected \[5, channels\]"):
+        Propagation(STAR)(torch.zeros(4, 2))
+    assert repr(Propagation(STAR)) == "Propagation('sym', num_nodes=5, device='cpu')"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("kind", ["sym", "mean"])
+def test_cuda_gives_the_same(kind) -> None:
+    values = torch.randn(5, 3)
+    here, there = Propagation(STAR, kind)(values), Propagation(STAR, kind, "cuda")(values.cuda())
+    torch.testing.assert_close(here, there.cpu())
