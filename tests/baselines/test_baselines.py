@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from gsparc import Graph
 from gsparc.baselines import FeatureCosineLinks, MLPBaseline
 from gsparc.datasets import make_blocks
-from gsparc.exceptions import LabelError, UnknownNameError
+from gsparc.exceptions import FeatureError, LabelError, UnknownNameError
 
 FEATURES = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0], [-1.0, 0.0]])
 STAR = Graph.from_edges([[3, 3, 3], [0, 1, 2]], num_nodes=4, node_ids=["a", "b", "c", "hub"])
@@ -63,15 +63,47 @@ def test_the_mlp_learns_what_features_tell(labels: np.ndarray) -> None:
     assert proba.shape == (50, len(model.classes_))
 
 
+def mlp(**changes) -> MLPBaseline:
+    return MLPBaseline(**{"max_steps": 20, "random_state": 0, "device": "cpu"} | changes)
+
+
 def test_unlabelled_nodes_do_not_count() -> None:
-    y = BLOCKS.y.copy()
-    y[100:] = -1
-    changed = np.array(BLOCKS.X[:150])
-    models = [MLPBaseline(max_steps=20, random_state=0, device="cpu").fit(changed[:n], y[:n]) for n in (150,)]
-    assert models[0].classes_.tolist() == [0, 1, 2]
-    for labels, words in ((np.full(150, -1), "every label is -1"), (np.zeros(150, int), "one class only")):
+    # twice the same rows, the second time without labels: their means and deviations are those of the first
+    X = np.concatenate([BLOCKS.X[:100], BLOCKS.X[:100]])
+    hidden = np.concatenate([BLOCKS.y[:100], np.full(100, -1)])
+    model = mlp().fit(X, hidden)
+    assert model.classes_.tolist() == [0, 1, 2]
+    alone = mlp().fit(BLOCKS.X[:100], BLOCKS.y[:100])
+    np.testing.assert_allclose(model.predict_proba(BLOCKS.X), alone.predict_proba(BLOCKS.X), atol=1e-4)
+    for labels, words in ((np.full(200, -1), "every label is -1"), (np.zeros(200, int), "one class only")):
         with pytest.raises(LabelError, match=words):
-            MLPBaseline().fit(changed, labels)
+            MLPBaseline().fit(X, labels)
+
+
+def test_given_nodes_judge_the_mlp() -> None:
+    cold = BLOCKS.X[150:], BLOCKS.y[150:]
+    model = mlp(max_steps=200).fit(BLOCKS.X[:150], BLOCKS.y[:150], validation=cold)
+    assert all("score" in entry for entry in model.head_.history)
+    assert model.head_.history != mlp(max_steps=200).fit(BLOCKS.X[:150], BLOCKS.y[:150]).head_.history
+    with pytest.raises(LabelError, match="which no seen node has"):
+        mlp().fit(BLOCKS.X[:150], BLOCKS.y[:150], validation=(cold[0], cold[1] + 1))
+    with pytest.raises(FeatureError, match="X has 2 features"):
+        mlp().fit(BLOCKS.X[:150], BLOCKS.y[:150], validation=(cold[0][:, :2], cold[1]))
+
+
+def test_the_mlp_one_row_at_a_time() -> None:
+    model = mlp().fit(BLOCKS.X[:150], BLOCKS.y[:150])
+    proba = model.predict_proba(BLOCKS.X[150:])
+    np.testing.assert_allclose(model.predict_proba(BLOCKS.X[150:151]), proba[:1], atol=1e-5)
+    np.testing.assert_allclose(model.predict_proba(sp.csr_array(BLOCKS.X[150:])), proba, atol=1e-5)
+    with pytest.raises(FeatureError, match=r"0 sample\(s\)"):
+        model.predict(BLOCKS.X[:0])
+
+
+def test_the_mlp_reads_no_edges_and_no_coordinates() -> None:
+    model = mlp().fit(BLOCKS.X, BLOCKS.y)
+    assert model.head_.settings.coordinates is False
+    assert model.head_.module.coordinate_channels == 0
 
 
 def test_the_same_seed_gives_the_same_bytes() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+import torch
 from sklearn.exceptions import NotFittedError
 
-from gsparc import Graph, SparcClassifier, SparcLinkPredictor, SpectralMap
+from gsparc import Graph, SparcClassifier, SparcLinkPredictor, SpectralMap, load_model
 from gsparc.exceptions import (
     FeatureError,
     GraphError,
@@ -35,7 +37,8 @@ def make(kind: str, **changes: Any) -> Any:
             2, n_maps=1, hidden_channels=(4,), spectral_steps=2, refine_steps=2, batch_size=16, **settings
         )
     base = SpectralMap(2, hidden_channels=(4,), max_steps=2, batch_size=16)
-    return SparcClassifier(**{"backbone": "mlp"} | settings, spectral_map=base, hidden_channels=4, max_steps=2)
+    small = {"backbone": "mlp", "spectral_map": base, "hidden_channels": 4, "num_heads": 2, "max_steps": 2}
+    return SparcClassifier(**small | settings)
 
 
 def fit(kind: str, X: Any = X, y: Any = Y, graph: Any = GRAPH, **changes: Any) -> Any:
@@ -203,6 +206,167 @@ def test_labels() -> None:
     single = np.zeros(30, int)
     single[4] = 1
     assert fit("classifier", y=single).predict_proba(X).shape == (30, 2)
+
+
+BACKBONES = ["auto", "gcn", "phormer", "samba", "mlp", "module"]
+of_each_backbone = pytest.mark.parametrize("backbone", BACKBONES)
+
+
+class Linear(torch.nn.Module):
+    """The least network that can be wrapped."""
+
+    def __init__(self, in_channels: int = 4, out_channels: int = 3) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(in_channels, out_channels)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.linear(x)
+
+
+def chosen(backbone: str, out_channels: int = 3) -> Any:
+    return Linear(out_channels=out_channels) if backbone == "module" else backbone
+
+
+@of_each_backbone
+def test_labels_of_every_backbone(backbone: str) -> None:
+    for labels, words in (
+        (np.zeros(30, int), "one class only"),
+        (np.full(30, "a"), "one class only"),
+        (np.full(30, -1), "every label is -1"),
+        (np.where(np.arange(30) < 4, 3, -1), "one class only"),
+    ):
+        with pytest.raises(LabelError, match=words):
+            fit("classifier", y=labels, backbone=chosen(backbone))
+    single = np.zeros(30, int)
+    single[4] = 1
+    assert fit("classifier", y=single, backbone=chosen(backbone, 2)).predict_proba(X).shape == (30, 2)
+
+
+@of_each_backbone
+def test_features_of_every_backbone(backbone: str) -> None:
+    with pytest.raises(FeatureError, match="NaN"):
+        fit("classifier", with_value(np.nan), backbone=chosen(backbone))
+    model = fit("classifier", backbone=chosen(backbone))
+    for rows, words in (
+        (X[:, :3], "X has 3 features, but SparcClassifier is expecting 4"),
+        (X[:0], r"0 sample\(s\)"),
+        (with_value(np.nan), "NaN"),
+        (with_value(np.inf), "infinity"),
+        (X[0], "1D array"),
+        (X.astype(complex), "Complex data not supported"),
+        (np.full((2, 4), "word"), "could not convert string"),
+    ):
+        with pytest.raises(FeatureError, match=words):
+            model.predict(rows)
+    far = model.predict_proba(1e30 * X)  # far from everything, and finite
+    assert np.isfinite(far).all()
+
+
+@of_each_backbone
+def test_rows_that_are_all_zero_have_an_answer(backbone: str) -> None:
+    counts = sp.csr_array((np.random.default_rng(0).random((30, 4)) < 0.4).astype(float))
+    model = fit("classifier", counts, backbone=chosen(backbone))
+    for nothing in (np.zeros((2, 4)), sp.csr_array((2, 4))):
+        assert np.isfinite(model.predict_proba(nothing)).all()
+        assert np.isfinite(model.evidence(nothing, 3).weights).all()
+
+
+NOT_A_CLASSIFIER = [
+    ({"backbone": "gnc"}, "unknown backbone 'gnc'. Did you mean 'gcn'"),
+    ({"backbone": None}, "unknown backbone None"),
+    ({"backbone": Linear}, "unknown backbone"),
+    ({"gcn_inference": "sums"}, "unknown gcn_inference 'sums'"),
+    ({"heads": ["gcm"]}, "unknown head 'gcm'. Did you mean 'gcn'"),
+    ({"heads": []}, "heads=\\[\\] came"),
+    ({"heads": "gcn"}, "heads='gcn' came"),
+    ({"distill": "yes"}, "distill='yes' came, expected True, False or 'auto'"),
+    ({"distill": None}, "distill=None came"),
+    ({"spectral_map": "small"}, "spectral_map='small' came"),
+    ({"hidden_channels": 0}, "hidden_channels=0 came"),
+    ({"hidden_channels": (8, -1)}, "hidden_channels=-1 came"),
+    ({"hidden_channels": ()}, "hidden_channels"),
+    ({"hidden_channels": "wide"}, "hidden_channels='wide' came"),
+    ({"num_layers": 0}, "num_layers=0 came"),
+    ({"num_tokens": 0}, "num_tokens=0 came"),
+    ({"num_tokens": 31}, "num_tokens=31 came"),
+    ({"num_tokens": 2.0}, "num_tokens=2.0 came"),
+    ({"n_neighbors": 0}, "n_neighbors=0 came"),
+    ({"batch_size": 0}, "batch_size=0 came"),
+    ({"max_steps": 0}, "max_steps=0 came"),
+    ({"patience": 0}, "patience=0 came"),
+    ({"dropout": 1.0}, "dropout=1.0 came"),
+    ({"input_dropout": "much"}, "input_dropout='much' came"),
+    ({"learning_rate": 0.0}, "learning_rate=0.0 came"),
+    ({"weight_decay": -1}, "weight_decay=-1 came"),
+    ({"backbone": "phormer", "hidden_channels": 10, "num_heads": 4}, "num_heads=4 came.*hidden_channels=10"),
+    ({"backbone": "auto", "hidden_channels": 10, "num_heads": 4}, "num_heads=4 came.*hidden_channels=10"),
+    ({"backbone": Linear(4, 5)}, "the module gives 5 columns but y has 3 classes. Build it with out_channels=3"),
+    ({"backbone": Linear(7, 3)}, "the features have 4 columns but the module takes 7. Build it with in_channels=4"),
+    ({"backbone": torch.nn.Linear(4, 3)}, r"It is called as module\(x, edge_index\)"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), NOT_A_CLASSIFIER, ids=[str(n) for n in range(len(NOT_A_CLASSIFIER))])
+def test_settings_of_the_classifier(changes: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=words):
+        fit("classifier", **changes)
+
+    def too_late(*_: Any) -> None:
+        raise AssertionError("the map, which takes the time, is trained before the settings are looked at")
+
+    monkeypatch.setattr(SparcClassifier, "_fit_map", too_late)
+    with pytest.raises(InputError, match=words):
+        fit("classifier", **changes)
+
+
+def test_networks_with_nothing_to_train() -> None:
+    class Bare(torch.nn.Module):
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            return x[:, :3]
+
+    for module in (Bare(), Linear().requires_grad_(False)):
+        with pytest.raises(InputError, match=r"no parameters|nothing to train|requires_grad"):
+            fit("classifier", backbone=module)
+
+
+@pytest.mark.parametrize("labels", [["a", None, "b"] * 10, ["a", 1, "b"] * 10], ids=["None", "numbers and words"])
+def test_labels_that_cannot_be_ordered(labels: list[Any]) -> None:
+    with pytest.raises(LabelError, match=r"label|y "):
+        fit("classifier", y=np.array(labels, dtype=object))
+
+
+@of_each_backbone
+def test_settings_as_numpy_numbers_are_as_good(backbone: str, tmp_path: Path) -> None:
+    """As GridSearchCV over np.arange gives them: fitted, and saved."""
+    whole = {"hidden_channels": 4, "num_tokens": 2, "num_heads": 2, "num_layers": 2, "n_neighbors": 3}
+    whole |= {"batch_size": 8, "max_steps": 2, "patience": 3}
+    numbers = {name: np.int64(value) for name, value in whole.items()}
+    numbers |= {"dropout": np.float32(0.25), "learning_rate": np.float32(0.125), "weight_decay": np.float32(0.5)}
+    plain = {name: value.item() for name, value in numbers.items()}
+    models = []
+    for settings in (plain, numbers):
+        torch.manual_seed(0)
+        models.append(fit("classifier", backbone=chosen(backbone), **settings))
+    models[1].save(tmp_path)
+    loaded: Any = load_model(tmp_path, **({"backbone": Linear()} if backbone == "module" else {}))
+    expected = models[0].predict_proba(X).tobytes()
+    assert models[1].predict_proba(X).tobytes() == expected
+    assert loaded.predict_proba(X).tobytes() == expected
+
+
+def test_networks_that_do_not_answer_with_a_row_a_node() -> None:
+    class Whole(Linear):
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            return self.linear(x).mean(dim=0)
+
+    class Pair(Linear):
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> Any:
+            return self.linear(x), edge_index
+
+    with pytest.raises(InputError, match=r"shape \(3,\) for 3 nodes, expected one row a node"):
+        fit("classifier", backbone=Whole())
+    with pytest.raises(InputError, match="returned tuple, expected a tensor"):
+        fit("classifier", backbone=Pair())
 
 
 def test_how_many_neighbours() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from gsparc import Graph, SparcClassifier, SparcLinkPredictor, SpectralMap
-from gsparc.baselines import FeatureCosineLinks, MLPBaseline
+from gsparc.baselines import FeatureCosineLinks, GLNNBaseline, MLPBaseline
 from gsparc.datasets import make_blocks
 from gsparc.splits import ColdStartSplit
 
@@ -69,7 +72,7 @@ def cut(full: Full) -> tuple[np.ndarray, np.ndarray, Graph]:
     return X[SEEN], y[SEEN], Graph.from_scipy(adjacency)[SEEN]
 
 
-SMALL = {"random_state": 0, "device": "cpu"}
+SMALL: dict[str, Any] = {"random_state": 0, "device": "cpu"}
 MAP = SpectralMap(4, hidden_channels=(8,), max_steps=60, batch_size=64, **SMALL)
 
 
@@ -84,12 +87,48 @@ def fit_links(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcLinkPredictor:
     return model.fit(X, graph=graph)
 
 
-def fit_classifier(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcClassifier:
-    return SparcClassifier("mlp", spectral_map=MAP, hidden_channels=8, max_steps=30, **SMALL).fit(X, y, graph=graph)
+class Mean(torch.nn.Module):
+    """A network of the user's own: a node and the mean of its neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.own, self.near = torch.nn.Linear(6, 3), torch.nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        source, target = edge_index
+        total = torch.zeros_like(x).index_add(0, target, x[source])
+        degree = torch.bincount(target, minlength=len(x)).clamp(min=1)
+        return self.own(x) + self.near(total / degree[:, None])
+
+
+BACKBONES: dict[str, dict[str, Any]] = {
+    "mlp": {"max_steps": 30},
+    "gcn": {"n_neighbors": 5},
+    "gcn summary": {"gcn_inference": "summary"},
+    "phormer": {"num_tokens": 4, "num_heads": 2},
+    "samba": {"num_tokens": 3},
+    "module": {"n_neighbors": 4},
+    "auto": {"num_tokens": 3, "num_heads": 2, "max_steps": 3},
+}
+
+
+def fit_classifier(
+    X: np.ndarray, y: np.ndarray, graph: Graph, *, backbone: str = "mlp", hidden: bool = False
+) -> SparcClassifier:
+    if hidden:  # most labels: the others come from teachers on the seen graph
+        y = np.where(np.arange(len(y)) % 4 == 0, y, -1)
+    kind: Any = Mean() if backbone == "module" else backbone.partition(" ")[0]
+    settings = {"spectral_map": MAP, "hidden_channels": 8, "max_steps": 6} | BACKBONES[backbone] | SMALL
+    return SparcClassifier(kind, **settings).fit(X, y, graph=graph)
 
 
 def fit_mlp(X: np.ndarray, y: np.ndarray, graph: Graph) -> MLPBaseline:
     return MLPBaseline(max_steps=20, **SMALL).fit(X, y)
+
+
+def fit_glnn(X: np.ndarray, y: np.ndarray, graph: Graph) -> GLNNBaseline:
+    return GLNNBaseline(max_steps=10, teacher_steps=10, **SMALL).fit(X, y, graph=graph)
 
 
 def fit_cosine(X: np.ndarray, y: np.ndarray, graph: Graph) -> FeatureCosineLinks:
@@ -102,8 +141,10 @@ def artefact(model: object, folder: Path) -> str:
         model.save(folder)
         names = ("weights.safetensors", "config.json")
         return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
-    if isinstance(model, MLPBaseline):
+    if isinstance(model, (MLPBaseline, GLNNBaseline)):
         arrays, config = model.head_.arrays(), model.head_.config()
+        if isinstance(model, GLNNBaseline):
+            arrays["teacher"] = model.teacher_proba_
         arrays |= {"shift": np.asarray(model.scaling_.shift), "factor": np.asarray(model.scaling_.factor)}
     else:
         assert isinstance(model, FeatureCosineLinks)
@@ -113,7 +154,12 @@ def artefact(model: object, folder: Path) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-METHODS = [fit_map, fit_links, fit_classifier, fit_mlp, fit_cosine]
+METHODS: list[Any] = [fit_map, fit_links, fit_mlp, fit_glnn, fit_cosine]
+METHODS += [pytest.param(partial(fit_classifier, backbone=name), id=name) for name in BACKBONES]
+METHODS += [
+    pytest.param(partial(fit_classifier, backbone=name, hidden=True), id=f"{name}, taught")
+    for name in ("phormer", "module", "auto")
+]
 CHANGES = [changed, permuted, deleted, rewired]
 
 
