@@ -8,7 +8,7 @@
     │   ├── GraphError                     edges: out of range, negative, none at all
     │   │   └── GraphShapeError            graph and X disagree about the number of nodes
     │   ├── LabelError                     y: one class only, wrong length, all unlabelled
-    │   ├── MissingBackboneError           a model around a network of the user's own, loaded without it
+    │   ├── BackboneError                  a user's own network is missing, or does not fit a saved model
     │   └── UnknownNameError               a data set, Laplacian, objective ... that does not exist
     ├── MissingExtraError (ImportError)    an optional package is not installed
     ├── DataNotFoundError (FileNotFoundError)  a data set's files are not on this machine
@@ -25,6 +25,7 @@ Each class also inherits the built-in exception that callers already catch, so
 from __future__ import annotations
 
 __all__ = [
+    "BackboneError",
     "CheckpointError",
     "DamagedModelError",
     "DataNotFoundError",
@@ -34,7 +35,6 @@ __all__ = [
     "GsparcError",
     "InputError",
     "LabelError",
-    "MissingBackboneError",
     "MissingExtraError",
     "ModelFolderError",
     "NewerFormatError",
@@ -67,8 +67,8 @@ class LabelError(InputError):
     """The labels cannot be used."""
 
 
-class MissingBackboneError(InputError):
-    """A saved model needs the user's own network to be passed."""
+class BackboneError(InputError):
+    """A user's own network is missing, or does not fit a saved model."""
 
 
 class UnknownNameError(InputError):

@@ -44,7 +44,7 @@ def test_weights_by_hand() -> None:
     np.testing.assert_allclose(mixture_weights(halves, EVEN), EVEN, atol=1e-6)
     # a third of the nodes and a prior of one half that counts as 60: (100 + 30) / (300 + 60)
     thirds = np.array([[1.0] * 100 + [0.0] * 200, [0.0] * 100 + [1.0] * 200])
-    np.testing.assert_allclose(mixture_weights(thirds, EVEN), [130 / 360, 230 / 360], atol=1e-5)
+    np.testing.assert_allclose(mixture_weights(thirds, EVEN, pseudo=60.0), [130 / 360, 230 / 360], atol=1e-5)
 
 
 def test_few_nodes_move_the_prior_little() -> None:
@@ -232,7 +232,7 @@ def fit(model: SparcClassifier, *, graph: Graph | None = DATA.graph[SEEN], **mor
 def test_the_default_is_auto_with_every_head() -> None:
     model = fit(auto())
     assert model.backbone == "auto"
-    assert set(model.weights_) == {*HEADS, "distilled, edges", "spectral, edges"}
+    assert set(model.weights_) == {*HEADS, "mlp, again", "distilled, edges", "spectral, edges"}
     assert sum(model.weights_.values()) == pytest.approx(1)
     assert "pretend-cold nodes" in model.report_
     assert model.score(DATA.X[COLD], DATA.y[COLD]) > 0.8

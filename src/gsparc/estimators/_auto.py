@@ -61,7 +61,7 @@ def mixture_weights(likelihood: np.ndarray, prior: np.ndarray, *, pseudo: float 
     >>> mixture_weights(np.array([[0.9] * 1000, [0.1] * 1000]), even).round(2).tolist()
     [0.98, 0.02]
     >>> mixture_weights(np.array([[0.9] * 5, [0.1] * 5]), even).round(2).tolist()
-    [0.54, 0.46]
+    [0.55, 0.45]
     """
     weights = prior.copy()
     for _ in range(rounds):
@@ -92,7 +92,8 @@ def choose_mixture(probabilities: dict[str, np.ndarray], prior: dict[str, float]
     hits = {"mixture": mixed.argmax(axis=1) == labels, "mlp": probabilities["mlp"].argmax(axis=1) == labels}
     gain = hits["mixture"].astype(float) - hits["mlp"].astype(float)
     better = -np.log(np.clip(mixed[at, labels], 1e-6, 1)).mean() < -np.log(likelihood[names.index("mlp")]).mean()
-    falls_back = gain.mean() <= 0 and not better
+    clearly_worse = paired_difference(gain, np.zeros(count)).high < 0
+    falls_back = len(names) > 1 and (clearly_worse or (gain.mean() <= 0 and not better))
     if falls_back:
         weights = np.array([float(name == "mlp") for name in names])
         mixed = probabilities["mlp"]
@@ -126,6 +127,8 @@ def _too_few(names: list[str], weights: np.ndarray, count: int) -> str:
 def _in_words(weights: dict[str, float], accuracy: dict[str, float], gain: np.ndarray, falls_back: bool) -> str:
     count = len(gain)
     plain = 100 * accuracy["mlp"]
+    if len(weights) == 1:
+        return f"The plain MLP alone predicts: it is right for {plain:.1f} % of {count} pretend-cold nodes."
     if falls_back:
         best = max((name for name in weights if name != "mlp"), key=accuracy.__getitem__)
         return (
@@ -134,7 +137,7 @@ def _in_words(weights: dict[str, float], accuracy: dict[str, float], gain: np.nd
             "predicts."
         )
     mean, low, high = (100 * value for value in paired_difference(gain, np.zeros(count))[:3])
-    sure = "a clear gain" if low > 0 else "no clear difference" if high > 0 else "a clear loss"
+    sure = "a clear gain" if low > 0 else "no clear difference" if high >= 0 else "a clear loss"
     parts = sorted(((w, n) for n, w in weights.items() if w >= 0.01), reverse=True)
     shares = ", ".join(f"{name} {100 * w:.0f} % (alone {100 * accuracy[name]:.1f} %)" for w, name in parts)
     return (

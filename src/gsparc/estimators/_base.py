@@ -15,7 +15,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from gsparc._validation import check_name
-from gsparc.exceptions import DamagedModelError, MissingBackboneError
+from gsparc.exceptions import BackboneError, DamagedModelError
 from gsparc.graph import Graph
 from gsparc.model_store import read_folder, write_folder
 from gsparc.ops.neighbors import NeighborIndex
@@ -116,9 +116,13 @@ def load_model(folder: str | os.PathLike[str], *, backbone: Any = None) -> Saved
     try:
         kind = _CLASSES[check_name("model class", config["class"], _CLASSES)]
         if backbone is not None:
+            if "backbone" not in config["parameters"]:
+                raise BackboneError(
+                    f"backbone= came, but this model is a {config['class']}: it has no network of yours."
+                )
             config["parameters"]["backbone"] = backbone
         return kind._from_config(config, arrays)
-    except (DamagedModelError, MissingBackboneError):
+    except (DamagedModelError, BackboneError):
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise DamagedModelError(

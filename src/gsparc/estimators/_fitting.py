@@ -113,6 +113,7 @@ class Fitter:
 
     def plan(self, asked: Any) -> list[str]:
         """Heads of the mixture."""
+        asked = None if asked is None else list(asked)
         if asked is not None:
             names = [name for name in HEADS if name in asked or name == "mlp"]  # the MLP is what all is measured by
         else:
@@ -120,15 +121,15 @@ class Fitter:
             names = [name for name in HEADS if not (large and name in ("samba", "vote"))]
         return names if self.can_teach else [name for name in names if name != "distilled"]
 
-    def mixture_heads(self, names: list[str]) -> dict[str, NetHead]:
-        """The networks of the mixture, each as good as it gets with what there is."""
+    def mixture_heads(self, names: list[str], *, full: bool) -> dict[str, NetHead]:
+        """The networks of the mixture, each as good as it gets with what there is; ``full``: nobody chose them."""
         teach = self.can_teach
         edges = _CONTRAST if self.graph is not None and teach else 0.0
         heads: dict[str, NetHead] = {}
         for name in names:
             if name == "mlp":
                 heads[name] = self.head("mlp", distilled=False, coordinates=False, name="plain MLP")
-                if self.labelled_share > 0.5:  # another start: where labels abound, so does what features say
+                if full and self.labelled_share > 0.5:  # another start: where labels abound, so does what features say
                     seed = self.settings.seed + 1
                     heads["mlp, again"] = self.head("mlp", distilled=False, coordinates=False, seed=seed)
             elif name == "distilled":

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gsparc.estimators._views import NodeView, dense_rows
+from gsparc.exceptions import BackboneError
 from gsparc.graph import Graph
 from gsparc.nn.attach import AttachedModule, SeenEdges
 from gsparc.nn.gcn import SpectralGCN
@@ -61,7 +62,7 @@ class HeadSettings:
         summary = self.kind == "gcn" and self.gcn_inference == "summary"
         defaults: dict[str, Any] = {
             "mlp": {"hidden_channels": 256, "dropout": 0.5, "batch_size": 1024, "max_steps": 600},
-            "gcn": {"hidden_channels": (128, 128), "dropout": 0.5, "max_steps": 300, "n_neighbors": 16}
+            "gcn": {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, "max_steps": 300, "n_neighbors": 16}
             | {"batch_size": 1024 if summary else 256},
             "phormer": {"hidden_channels": 128, "dropout": 0.3, "batch_size": 256, "max_steps": 300},
             "samba": {"hidden_channels": 64, "dropout": 0.3, "batch_size": 256, "max_steps": 300},
@@ -69,7 +70,7 @@ class HeadSettings:
         }[self.kind]
         rate = {"mlp": 3e-3, "gcn": 3e-3, "phormer": 1e-3, "samba": 1e-3, "module": 1e-2}[self.kind]
         decay = 5e-4 if self.kind == "module" else 1e-2
-        defaults |= {"learning_rate": rate, "weight_decay": decay, "num_layers": 1}
+        defaults = {"learning_rate": rate, "weight_decay": decay, "num_layers": 1} | defaults
         return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
 
@@ -228,12 +229,15 @@ class NetHead:
 
         return read
 
-    def logits(self, view: NodeView) -> np.ndarray:
-        """Logits of all nodes of a view, divided by the temperature; in blocks of bounded memory."""
+    def logits(self, view: NodeView, rows: np.ndarray | None = None) -> np.ndarray:
+        """Logits of nodes of a view, all by default, divided by the temperature; in blocks of bounded memory."""
         self.module.to(view.source.device)
-        rows = torch.arange(len(view), device=view.source.device)
+        wanted = np.arange(len(view)) if rows is None else rows
+        index = torch.from_numpy(wanted).to(view.source.device)
+        if not len(index):
+            return np.zeros((0, int(self.module.out_channels)), np.float32)  # type: ignore[arg-type]
         chunk = 256 if self.kind == "module" else 4096
-        return (class_logits(self.module, self.inputs(view), rows, chunk=chunk) / self.temperature).cpu().numpy()
+        return (class_logits(self.module, self.inputs(view), index, chunk=chunk) / self.temperature).cpu().numpy()
 
     def config(self) -> dict[str, Any]:
         """What is not an array."""
@@ -266,10 +270,16 @@ class NetHead:
         if isinstance(saved["hidden_channels"], list):
             saved = saved | {"hidden_channels": tuple(saved["hidden_channels"])}
         settings = HeadSettings(**saved)
+        own = module is not None
         if module is None:
             module = _CLASSES[settings.kind](**config["module"])
         weights = {n.removeprefix("module."): torch.from_numpy(v) for n, v in arrays.items() if n.startswith("module.")}
-        module.load_state_dict(weights)
+        try:
+            module.load_state_dict(weights)
+        except RuntimeError as error:
+            if own:
+                raise BackboneError(f"the network that came does not fit the saved weights: {error}") from error
+            raise
         module.to(device).eval()
         count = int(config["num_summaries"])
         summaries = [torch.from_numpy(arrays[f"summary.{i}"]).to(device) for i in range(count)] or None
@@ -326,7 +336,7 @@ def _build(settings: HeadSettings, data: HeadData, module: nn.Module | None) -> 
     common["own_channels"] = seen.own_channels
     r, k = seen.rows.shape[1], seen.coordinates.shape[1]
     if settings.kind == "gcn":
-        widths = [hidden] * max(settings.num_layers or 1, 2) if isinstance(hidden, int) else list(hidden or ())
+        widths = [hidden] * (settings.num_layers or 1) if isinstance(hidden, int) else list(hidden or ())
         return SpectralGCN(r, data.num_classes, coordinate_channels=k, hidden_channels=widths, **common)  # type: ignore[arg-type]
     common |= {"num_tokens": settings.num_tokens + 1, "num_layers": settings.num_layers}
     common["hidden_channels"] = hidden if isinstance(hidden, int) else hidden[-1]  # type: ignore[index]

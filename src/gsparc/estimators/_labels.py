@@ -22,11 +22,18 @@ class Validation(NamedTuple):
 
 def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Classes, and the class number of each node: -1 for unlabelled."""
-    check_classification_targets(labels)
     unlabelled = unlabelled_mask(labels)
     if unlabelled.all():
         raise LabelError("every label is -1, which means unlabelled. Pass at least two classes.")
-    classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)
+    try:
+        check_classification_targets(labels)
+        classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise LabelError(
+            f"the labels are of several types ({kinds}) and cannot be put in order. Pass all of one type; mark "
+            "unlabelled nodes by the integer -1 among integers."
+        ) from error
     if len(classes) < 2:
         raise LabelError(
             f"the labels hold one class only ({classes[0]!r}), a classifier needs at least two. Only 1 class was given."
@@ -50,7 +57,8 @@ def check_validation(estimator: Any, validation: Any, classes: np.ndarray) -> Va
     strange = labels[~known & ~((labels == -1) if labels.dtype.kind in "if" else np.zeros(len(labels), bool))]
     if len(strange):
         raise LabelError(
-            f"validation holds the label {strange[0]!r}, which no seen node has. Expected some of {classes.tolist()}."
+            f"validation holds the label {strange.tolist()[0]!r}, which no seen node has. "
+            f"Expected some of {classes.tolist()}."
         )
     if not known.any():
         return None

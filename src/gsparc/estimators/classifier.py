@@ -14,21 +14,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_labels, check_name, check_share
+from gsparc._validation import check_count, check_features, check_graph, check_labels, check_name
 from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
-from gsparc.estimators._fitting import HEADS, Fitter, prior_weights
-from gsparc.estimators._heads import HeadSettings, NetHead, neighbor_weights
+from gsparc.estimators._evidence import module_or_gcn_weights, token_shares
+from gsparc.estimators._fitting import Fitter, prior_weights
+from gsparc.estimators._heads import NetHead
 from gsparc.estimators._labels import Validation, check_validation, encode_labels, hold_out_labelled
 from gsparc.estimators._nodes import NodeNames
+from gsparc.estimators._parameters import BACKBONES, check_classifier, check_own_module, head_settings
 from gsparc.estimators._ranking import FeatureView, unit
 from gsparc.estimators._views import NodeView, SeenNodes
 from gsparc.estimators._vote import VoteHead, vote_weights
 from gsparc.estimators.embedding import SpectralMap
-from gsparc.exceptions import InputError, LabelError, MissingBackboneError
+from gsparc.exceptions import BackboneError, InputError, LabelError
 from gsparc.graph import Graph
 from gsparc.nn.attach import AttachedModule
-from gsparc.nn.phormer import TokenTransformer
 from gsparc.ops.combined import CombinedIndex
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.training.batches import FeatureSource
@@ -37,7 +38,6 @@ __all__ = ["Evidence", "SparcClassifier"]
 
 _log = logging.getLogger(__name__)
 
-BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
 _BLOCK = 65_536  # new nodes at once
 
 
@@ -181,7 +181,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             Labelled nodes without edges. They play cold nodes: they judge, and nothing is trained on them.
             Without them some of the labelled seen nodes do.
         """
-        self._check_parameters()
+        check_classifier(self)
         if y is None:
             raise LabelError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None. "
@@ -194,51 +194,16 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         if X.shape[0] < 3:
             raise InputError(f"n_samples = {X.shape[0]} came, expected at least 3 nodes; 1 sample is not enough.")
         judges = check_validation(self, validation, self.classes_)
+        if isinstance(self.backbone, torch.nn.Module):
+            check_own_module(self.backbone, X.shape[1], len(self.classes_))
+        if self.distill is True and edges is None:
+            raise InputError("distill=True came without a graph. Teachers learn from edges: pass graph=.")
         self._fit(X, codes, edges, judges, resolve_seed(self.random_state))
         return self
 
-    def _check_parameters(self) -> None:
-        if not isinstance(self.backbone, torch.nn.Module):
-            check_name("backbone", self.backbone, BACKBONES)
-        check_name("gcn_inference", self.gcn_inference, ("neighbors", "summary"))
-        self._check_numbers()
-        if self.distill not in (True, False, "auto"):
-            raise InputError(f"distill={self.distill!r} came, expected True, False or 'auto'.")
-        if self.heads is not None and (isinstance(self.heads, str) or len(self.heads) == 0):
-            raise InputError(f"heads={self.heads!r} came, expected a list of some of {', '.join(HEADS)}, or None.")
-        for name in self.heads or ():
-            check_name("head", name, HEADS)
-        if self.spectral_map is not None and not isinstance(self.spectral_map, SpectralMap):
-            raise InputError(f"spectral_map={self.spectral_map!r} came, expected a SpectralMap or None.")
-
-    def _check_numbers(self) -> None:
-        for name in ("n_components", "num_tokens", "num_heads", "patience"):
-            check_count(name, getattr(self, name), 1)
-        for name in ("num_layers", "n_neighbors", "batch_size", "max_steps"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), 1)
-        widths = self.hidden_channels
-        for width in () if widths is None else widths if isinstance(widths, (list, tuple)) else (widths,):
-            check_count("hidden_channels", width, 1)
-        limits = {"dropout": (0.0, 0.95), "learning_rate": (1e-8, 10.0), "weight_decay": (0.0, 100.0)}
-        for name, (low, high) in limits.items():
-            if getattr(self, name) is not None:
-                check_share(name, getattr(self, name), low=low, high=high)
-        if self.input_dropout != "auto":
-            check_share("input_dropout", self.input_dropout, high=0.95)
-        check_share("num_tokens", self.num_tokens, high=30)
-
-    @property
-    def _kind(self) -> str:
-        return "module" if isinstance(self.backbone, torch.nn.Module) else self.backbone
-
-    def _settings(self, seed: int) -> HeadSettings:
-        names = ("hidden_channels", "num_layers", "num_tokens", "num_heads", "n_neighbors", "gcn_inference", "dropout")
-        names += ("input_dropout", "batch_size", "max_steps", "learning_rate", "weight_decay", "patience", "verbose")
-        return HeadSettings(**{name: getattr(self, name) for name in names}, seed=seed)
-
     def _fit(self, X: Any, codes: np.ndarray, graph: Graph | None, validation: Validation | None, seed: int) -> None:
         device = resolve_device(self.device)
+        self._kind = "module" if isinstance(self.backbone, torch.nn.Module) else str(self.backbone)
         if 2**self.num_tokens > X.shape[0] and self._kind in ("phormer", "samba"):
             words = "num_tokens=%d reaches beyond the %d seen nodes: the last tokens are means of all of them"
             _log.info(words, self.num_tokens, X.shape[0])
@@ -257,7 +222,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         if self._kind == "module" and graph is None:
             graph = feature_graph(X, self.map_.n_neighbors, seed)
         fitter = Fitter(
-            self._settings(seed), view, train, np.flatnonzero(free), len(self.classes_), judges, graph, device
+            head_settings(self, seed), view, train, np.flatnonzero(free), len(self.classes_), judges, graph, device
         )
         if self._kind == "auto":
             self._fit_mixture(fitter)
@@ -293,7 +258,8 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
 
     def _fit_single(self, fitter: Fitter) -> None:
         kind = self._kind
-        distilled = fitter.can_teach and (self.distill is True or (self.distill == "auto" and self._many_unlabelled))
+        wanted = self._many_unlabelled if self.distill == "auto" else bool(self.distill)
+        distilled = wanted and fitter.can_teach
         module = self.backbone if kind == "module" else None
         head = fitter.head(kind, distilled=distilled, module=module)
         self._heads, self._vote = {kind: head}, None
@@ -303,7 +269,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         accuracy = {}
         if len(labels) >= 20:
             view, rows, _ = fitter.judges
-            accuracy[kind] = float((head.logits(view)[rows].argmax(axis=1) == labels).mean())
+            accuracy[kind] = float((head.logits(view, rows).argmax(axis=1) == labels).mean())
             text += f": right for {100 * accuracy[kind]:.1f} % of {len(labels)} pretend-cold nodes"
         self._mixture = Mixture({kind: 1.0}, 1.0, len(labels), accuracy, text + ".")
 
@@ -313,7 +279,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
 
     def _fit_mixture(self, fitter: Fitter) -> None:
         names = fitter.plan(self.heads)
-        self._heads = fitter.mixture_heads(names)
+        self._heads = fitter.mixture_heads(names, full=self.heads is None)
         self._vote = None
         if "vote" in names:
             if fitter.can_teach:
@@ -323,7 +289,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             labels[fitter.labelled] = np.eye(fitter.num_classes)[fitter.codes[fitter.labelled]]
             self._vote = VoteHead(labels)
         view, rows, labels = fitter.judges
-        probabilities = {name: p[rows] for name, p in self._head_probabilities(view).items()}
+        probabilities = self._head_probabilities(view, rows=rows)
         prior = prior_weights(list(probabilities), fitter.labelled_share)
         self._mixture = choose_mixture(probabilities, prior, labels)
 
@@ -340,25 +306,28 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         source = FeatureSource(X, self.map_._scaling, device)
         return NodeView(source, torch.from_numpy(coordinates).to(device))
 
-    def _head_probabilities(self, view: NodeView, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    def _head_probabilities(
+        self, view: NodeView, names: Sequence[str] | None = None, rows: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
         wanted = [*self._heads, "vote"] if names is None else names
-        out = {name: softmax(head.logits(view)) for name, head in self._heads.items() if name in wanted}
+        out = {name: softmax(head.logits(view, rows)) for name, head in self._heads.items() if name in wanted}
         if self._vote is not None and "vote" in wanted:
-            scores, ids = self._alike(view, self._vote.n_neighbors)
+            scores, ids = self._alike(view, self._vote.n_neighbors, rows)
             out["vote"] = self._vote.probabilities(scores, ids)
         return out
 
-    def _alike(self, view: NodeView, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _alike(self, view: NodeView, k: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Likeness and positions of the seen nodes most like each node of a view, itself left out."""
         assert isinstance(self.index_, CombinedIndex)
-        every = torch.arange(len(view), device=view.source.device)
-        coordinates = view.coordinates(every).cpu().numpy()
-        scores, ids = self.index_.search(coordinates, self._compared.rows(view.source.matrix()), k + view.own)
+        rows = np.arange(len(view)) if rows is None else rows
+        coordinates = view.coordinates(torch.from_numpy(rows).to(view.source.device)).cpu().numpy()
+        features = self._compared.rows(view.source.matrix()[rows])
+        scores, ids = self.index_.search(coordinates, features, k + view.own)
         if not view.own:
             return scores, ids
-        strange = ids != np.arange(len(view))[:, None]
-        strange[strange.all(axis=1), -1] = False
-        shape = (len(view), ids.shape[1] - 1)
+        strange = ids != rows[:, None]
+        strange[strange.all(axis=1), -1] = False  # not found itself: drop the farthest
+        shape = (len(rows), ids.shape[1] - 1)
         return scores[strange].reshape(shape), ids[strange].reshape(shape)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -412,10 +381,9 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         head = self._heads[self._kind]
         ids, distances = view.neighbors(rows, k)
         if self._kind in ("phormer", "samba"):
-            weights = _token_shares(head, view, rows, ids.shape[1])
+            weights = token_shares(head, view, rows, ids.shape[1])
         else:
-            weights = neighbor_weights(distances, head.width if self._kind == "module" else 0.1)
-        weights = weights / weights.sum(dim=1, keepdim=True)
+            weights = module_or_gcn_weights(head, distances)
         return ids.cpu().numpy(), distances.cpu().numpy(), weights.cpu().numpy()
 
     def nearest(self, X: Any, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -434,7 +402,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             "nodes": self._nodes.config(),
             "heads": {name: head.config() for name, head in self._heads.items()},
             "mixture": self._mixture.config(),
-            "module": repr(self.backbone) if self._kind == "module" else None,
+            "module": repr(next(iter(self._heads.values())).module.module) if self._kind == "module" else None,
         }
         for number, head in enumerate(self._heads.values()):
             arrays |= prefixed(f"head{number}", head.arrays())
@@ -452,6 +420,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
 
     def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         device = resolve_device(self.device)
+        self._kind = check_name("kind of network", fitted["kind"], (*BACKBONES, "module"))
         self.classes_ = class_array(fitted["classes"])
         self.map_ = SpectralMap._from_part(fitted["map"], part_of(arrays, "map"), self.n_features_in_)
         if fitted["own_map"]:
@@ -460,7 +429,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         n = len(self._codes)
         self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], n)
         self._restore_views(fitted, arrays, n, device)
-        module = self._module_for(fitted) if fitted["kind"] == "module" else None
+        module = self._module_for(fitted)
         self._heads = {}
         for number, (name, config) in enumerate(fitted["heads"].items()):
             part = part_of(arrays, f"head{number}")
@@ -470,7 +439,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             self._heads[name] = head
         self._mixture = Mixture(**fitted["mixture"])
         self._vote = None
-        if "vote" in fitted:
+        if "vote" in self._mixture.weights:
             votes = part_of(arrays, "vote")["labels"]
             if votes.shape != (n, len(self.classes_)):
                 raise ValueError(f"votes of shape {votes.shape} for {n} nodes")
@@ -480,13 +449,13 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
 
     def _restore_views(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray], n: int, device: Any) -> None:
         self._seen = None
-        if "seen" in fitted:
+        if self._kind != "mlp":
             part, width = part_of(arrays, "seen"), self.n_features_in_
             self._seen = SeenNodes.from_state(fitted["seen"], part, self.map_._scaling, width, device)
             if self._seen.index.num_vectors != n or self._seen.index.dim != self.map_.n_components_:
                 raise ValueError("the seen nodes do not fit the map")
             self.index_ = self._seen.index
-        if "index" in fitted:
+        if self._kind in ("auto", "mlp"):
             part = part_of(arrays, "compared")
             self._compared = FeatureView.from_state(part, fitted["compared"], self.n_features_in_)
             index = CombinedIndex.from_state(part_of(arrays, "index"), fitted["index"], device=device)
@@ -495,28 +464,21 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
                 raise ValueError(f"the index has columns {index.widths}, expected {widths}")
             self.index_ = index
 
-    def _module_for(self, fitted: dict[str, Any]) -> torch.nn.Module:
+    def _module_for(self, fitted: dict[str, Any]) -> torch.nn.Module | None:
         """The user's network around its saved weights: code is never loaded from a model folder."""
-        if not isinstance(self.backbone, torch.nn.Module):
-            raise MissingBackboneError(
-                f"this model holds the weights of a network of your own and not its code: {fitted['module']}. "
+        given, saved = isinstance(self.backbone, torch.nn.Module), fitted["module"]
+        if self._kind != "module":
+            if given:
+                raise BackboneError(f"backbone= came, but this model is a {self._kind}: it needs no network of yours.")
+            return None
+        if not given:
+            raise BackboneError(
+                f"this model holds the weights of a network of your own and not its code: {saved}. "
                 "Build such a network and pass it: load_model(folder, backbone=network)."
             )
-        return AttachedModule(
-            copy.deepcopy(self.backbone), in_channels=self.n_features_in_, out_channels=len(self.classes_)
-        )
-
-
-def _token_shares(head: NetHead, view: NodeView, rows: torch.Tensor, k: int) -> torch.Tensor:
-    """Part of each of the k nearest nodes in a node's token list: ``sum_j a_j / 2^j`` over the means it is in."""
-    tokens = head.settings.num_tokens
-    ranks = torch.arange(k, device=rows.device)
-    sizes = 2 ** torch.arange(1, tokens + 1, device=rows.device)
-    inside = (ranks[:, None] < sizes[None, :]).float() / sizes  # [k, tokens]
-    if isinstance(head.module, TokenTransformer):
-        args = head.inputs(view)
-        with torch.no_grad():
-            attention = torch.cat([head.module.attention(*args(part)) for part in rows.split(4096)])
-    else:
-        attention = torch.full((len(rows), tokens), 1.0 / tokens, device=rows.device)
-    return attention @ inside.T
+        try:
+            return AttachedModule(
+                copy.deepcopy(self.backbone), in_channels=self.n_features_in_, out_channels=len(self.classes_)
+            )
+        except InputError as error:
+            raise BackboneError(f"{error} Saved was {saved}.") from error

@@ -18,6 +18,7 @@ from gsparc.ops.laplacian import operator_degrees
 
 __all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor"]
 
+_FAR = 1e6  # standard deviations
 _WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
 
 
@@ -136,8 +137,15 @@ class FeatureSource:
             return self._sparse_rows(index)
         x = self._dense[index.to(self._dense.device)].to(self.device, non_blocking=True)
         if self._shift is None or self._factor is None:  # scaled by rows
-            return x * (self.num_columns**0.5 / x.norm(dim=1, keepdim=True).clamp_min(1e-12))
-        return (x - self._shift) * self._factor
+            length = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64)  # squares may overflow
+            return (x * (self.num_columns**0.5 / length.clamp_min(1e-12))).float()
+        return self._standardised(x)
+
+    def _standardised(self, x: Tensor) -> Tensor:
+        """Columns shifted and scaled; what is absurdly far out is cut, so that a network stays finite."""
+        assert self._shift is not None
+        assert self._factor is not None
+        return ((x - self._shift) * self._factor).clamp_(-_FAR, _FAR)
 
     def _sparse_rows(self, index: Tensor) -> SparseRows | Tensor:
         starts = self._pointers[index]
@@ -151,13 +159,14 @@ class FeatureSource:
         row = torch.repeat_interleave(torch.arange(len(index), device=self.device), lengths, output_size=total)
         columns = self._columns[position].long()
         if self._shift is None or self._factor is None:  # scaled by rows
-            norm = torch.zeros(len(index), device=self.device).index_add_(0, row, values * values).sqrt_()
-            values = values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]
+            norm = torch.zeros(len(index), device=self.device, dtype=torch.float64)
+            norm.index_add_(0, row, values.double().square_()).sqrt_()  # squares may overflow in single precision
+            values = (values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]).float()
             if not self._scatter:
                 return SparseRows(pointers, columns, values)
         out = torch.zeros(len(index) * self.num_columns, device=self.device)
         out = out.index_put_((row * self.num_columns + columns,), values).view(len(index), -1)
-        return out if self._shift is None or self._factor is None else (out - self._shift) * self._factor
+        return out if self._shift is None else self._standardised(out)
 
 
 class EdgeSampler:
