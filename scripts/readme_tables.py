@@ -120,7 +120,10 @@ def provenance(stem: str, result: dict[str, Any]) -> str:
     machine = result.get("hardware", {})
     place = machine.get("gpu") or (f"{machine['cores']} CPU cores" if "cores" in machine else "")
     details = ", ".join(part for part in (place, result.get("date", "")) if part)
-    return f"Made by `benchmarks/{stem}.py`" + (f" ({details})." if details else ".")
+    script = stem
+    while "_" in script and not (ROOT / "benchmarks" / f"{script}.py").is_file():
+        script = script.rpartition("_")[0]  # one script may write several files: large_fit_reddit.json
+    return f"Made by `benchmarks/{script}.py`" + (f" ({details})." if details else ".")
 
 
 def fill(text: str, suffix: str, results: Path) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,10 @@ NO_DATA = "the benchmark graphs are not on this machine; set GSPARC_DATA to the 
 def pytest_configure(config: pytest.Config) -> None:
     # pytest-xdist runs one process a core: more threads inside each would only fight for the same cores.
     torch.set_num_threads(1)
+    # Its import warns of what torch has deprecated; here warnings are errors, and a failed import stays half done.
+    with warnings.catch_warnings(), contextlib.suppress(ImportError):
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch_geometric")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -307,3 +307,17 @@ def test_to_scipy_gives_a_matrix_of_its_own(named: Graph) -> None:
     matrix.indices[:] = 0
     assert_array_equal(named.degrees(), [3.0, 4.0, 5.5, 0.5])
     assert named.neighbors(3)[0] == 2
+
+
+def test_isolated_nodes_keep_their_place_and_lose_their_edges() -> None:
+    graph = Graph.from_edges([[0, 1, 2, 0], [1, 2, 3, 3]], weights=[1.0, 2.0, 3.0, 4.0], node_ids=["a", "b", "c", "d"])
+    alone = graph.isolate([1])
+    expected = np.zeros((4, 4))
+    expected[2, 3] = expected[3, 2] = 3.0
+    expected[0, 3] = expected[3, 0] = 4.0
+    np.testing.assert_array_equal(alone.to_scipy().toarray(), expected)
+    assert alone.node_ids is not None
+    assert alone.node_ids.tolist() == ["a", "b", "c", "d"]
+    assert graph.num_edges == 4
+    assert graph.isolate([]) == graph
+    assert graph.isolate([0, 2]).num_edges == 0

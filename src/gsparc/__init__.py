@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gsparc.datasets import load_dataset
     from gsparc.estimators import SparcClassifier, SparcLinkPredictor, SpectralMap, load_model
     from gsparc.exceptions import (
+        BackboneError,
         CheckpointError,
         DamagedModelError,
         DataNotFoundError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gsparc.splits import ColdStartSplit
 
 __all__ = [
+    "BackboneError",
     "CheckpointError",
     "ColdStartSplit",
     "DamagedModelError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from types import ModuleType
 
 from gsparc.exceptions import MissingExtraError
@@ -19,7 +20,9 @@ def import_optional(module: str, *, extra: str, purpose: str) -> ModuleType:
     'json'
     """
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # about the package's own code, not the user's
+            return importlib.import_module(module)
     except ImportError as error:
         package = module.split(".", maxsplit=1)[0]
         if error.name is not None and error.name.split(".")[0] != package:

@@ -250,6 +250,24 @@ class Graph:
             None if self._node_ids is None else self._node_ids[nodes],
         )
 
+    def isolate(self, idx: Any) -> Graph:
+        """The same nodes without the edges of the nodes ``idx``.
+
+        Examples
+        --------
+        >>> Graph.from_edges([[0, 1, 2], [1, 2, 3]]).isolate([1])
+        Graph(num_nodes=4, num_edges=1)
+        """
+        if not isinstance(idx, slice) and np.size(idx) == 0:
+            return self
+        gone = np.zeros(self.num_nodes, bool)
+        gone[as_positions(idx, self.num_nodes)] = True
+        kept = ~gone[self._indices]
+        kept[np.repeat(gone, np.diff(self._indptr))] = False
+        sums = np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])
+        weights = None if self._weights is None else self._weights[kept]
+        return Graph._from_csr(sums[self._indptr], self._indices[kept], weights, self._node_ids)
+
     # The work of the ways in and out is in gsparc.convert, which imports this class: hence the late imports.
 
     @classmethod

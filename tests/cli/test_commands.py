@@ -162,7 +162,7 @@ def test_demo_leaves_a_report_and_models(gsparc, small: Path, tmp_path: Path) ->
     record = json.loads((out / "result.json").read_text(encoding="utf-8"))
     assert {"map", "spectrum", "history", "versions", "seed", "seconds"} <= set(record)
     assert {key: record[key] for key in facts if key in record} == {key: facts[key] for key in facts if key in record}
-    assert [row["method"] for row in facts["classification"]] == ["MLP on features", "gsparc"]
+    assert [row["method"] for row in facts["classification"]] == ["MLP on features", "GLNN", "gsparc"]
     assert [row["method"] for row in facts["links"]][-1] == "gsparc"
     assert len(facts["summary"]) == 2
     assert facts["split"]["seen"] + facts["split"]["validation"] + facts["split"]["cold"] == 150

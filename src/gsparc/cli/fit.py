@@ -14,7 +14,7 @@ import typer
 from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
 
 NAME = "fit"
-BACKBONES = ("auto", "gcn", "linear", "mlp", "phormer", "samba")
+BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
 
 
 @command

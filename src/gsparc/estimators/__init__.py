@@ -1,8 +1,8 @@
 """The estimators: scikit-learn's conventions around the networks."""
 
 from gsparc.estimators._base import load_model
-from gsparc.estimators.classifier import SparcClassifier
+from gsparc.estimators.classifier import Evidence, SparcClassifier
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.estimators.links import SparcLinkPredictor
 
-__all__ = ["SparcClassifier", "SparcLinkPredictor", "SpectralMap", "load_model"]
+__all__ = ["Evidence", "SparcClassifier", "SparcLinkPredictor", "SpectralMap", "load_model"]

@@ -83,15 +83,23 @@ class Fitter:
         return small
 
     @cached_property
+    def hidden(self) -> np.ndarray:
+        """Seen nodes that judge: what they are linked to is nobody's to learn."""
+        hidden = np.ones(len(self.codes), bool)
+        hidden[self.free] = False
+        return np.flatnonzero(hidden)
+
+    @cached_property
     def soft(self) -> np.ndarray:
         """``[n, C]``: what the teachers say, together with the true label where it is known."""
         assert self.graph is not None
+        graph = self.graph.isolate(self.hidden) if len(self.hidden) else self.graph
         steps = default_steps(len(self.view))
         if self.settings.max_steps is not None:
             steps = min(steps, self.settings.max_steps)
         soft = soft_labels(
             self.view.source,
-            self.graph,
+            graph,
             self.codes,
             self.num_classes,
             steps=steps,
@@ -104,7 +112,7 @@ class Fitter:
     def data(self, *, distilled: bool) -> HeadData:
         """Labelled nodes and their classes, or all nodes and their soft labels."""
         rows, targets = (self.free, self.soft[self.free]) if distilled else (self.labelled, self.codes[self.labelled])
-        return HeadData(self.view, rows, targets, self.num_classes, self.judges, self.graph)
+        return HeadData(self.view, rows, targets, self.num_classes, self.judges, self.graph, self.hidden)
 
     def head(self, kind: Any, *, distilled: bool, module: torch.nn.Module | None = None, **changes: Any) -> NetHead:
         """Train one head."""

@@ -84,6 +84,7 @@ class HeadData:
     num_classes: int
     judge: tuple[NodeView, np.ndarray, np.ndarray] | None = None  # a view, its rows, their class numbers
     graph: Graph | None = None
+    hidden: np.ndarray | None = None  # nodes of the graph whose edges are not learned from: they judge
 
 
 def neighbor_weights(distances: Tensor, width: float) -> Tensor:
@@ -371,7 +372,7 @@ def _contrast(
         return None
     assert isinstance(module, FeatureMLP)
     view = data.view
-    sampler = EdgeSampler(data.graph, device, self_loops=False)
+    sampler = EdgeSampler(data.graph, device, self_loops=False, exclude=data.hidden)
 
     def hidden(rows: Tensor) -> Tensor:
         beside = view.coordinates(rows) if module.coordinate_channels else None

@@ -108,8 +108,10 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
     through their features and edges, and through the teachers' soft labels. It is read so where no label is
     below -1, and -1 and 1 are not the only two.
 
-    Pretend-cold nodes are those of ``validation``, or else labelled nodes that the map was not trained on (only its
-    final rotation has seen their edges). Their labels stop the training, weigh the heads and calibrate.
+    Pretend-cold nodes are those of ``validation``, or else some of the labelled seen nodes: teachers and networks know
+    neither their labels nor their edges, and of the map only the final rotation has seen their edges. (Where fewer
+    than five labelled nodes are among those that the map holds out, others stand in, whose edges the map has
+    seen.) They stop the training, weigh the heads and calibrate.
 
     Examples
     --------

@@ -24,6 +24,7 @@ _WORDS = {
         "links": "dependencies",
     }
 }
+_CALLED = {"MLP on features": "an MLP on the same features", "GLNN": "GLNN (that MLP, taught by a graph network)"}
 
 
 def words_for(name: str) -> dict[str, str]:
@@ -41,13 +42,16 @@ def summary_sentences(record: dict[str, Any]) -> list[str]:
     """What the graph gave over the features alone, and over similarity and popularity; losses included."""
     words, sentences = record["words"], []
     if record["classification"]:
-        (mlp,) = [row for row in record["classification"] if not row["ours"]]
+        baselines = [row for row in record["classification"] if not row["ours"]]
         (ours,) = [row for row in record["classification"] if row["ours"]]
-        (gain,) = record["gains"]["accuracy"]
+        best = max(baselines, key=lambda row: row["accuracy"])
+        gain = next(line for line in record["gains"]["accuracy"] if line["over"] == best["method"])
+        beside = ", ".join(
+            f"{_CALLED.get(row['method'], row['method'])} for {100 * row['accuracy']:.1f} %" for row in baselines
+        )
         sentences.append(
             f"{words['class'].capitalize()} of a new {words['node']}: gsparc is right for "
-            f"{100 * ours['accuracy']:.1f} %, an MLP on the same features for {100 * mlp['accuracy']:.1f} %. "
-            f"{_verdict(gain, 100, 'points', 1)}"
+            f"{100 * ours['accuracy']:.1f} %, {beside}. {_verdict(gain, 100, 'points', 1)}"
         )
     (ours,) = [row for row in record["links"] if row["ours"]]
     by_name = {row["method"]: row for row in record["links"]}

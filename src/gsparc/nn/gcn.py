@@ -140,7 +140,10 @@ class SpectralGCN(nn.Module):
         u = with_constant(u)
         for number, conv in enumerate(self.convs):
             h = F.dropout(h, self.dropout, self.training)
-            h = conv(h, u, None if summaries is None else summaries[number])
+            summary = spectral_summary(h, u) if summaries is None else summaries[number]
+            if read == "first" and number == len(self.convs) - 1:  # the others have said all in the summary
+                h, u = h[:, :1], u[:, :1]
+            h = conv(h, u, summary)
         if read == "first":
             h, start = h[:, 0], start[:, 0]
         elif read == "flat":
