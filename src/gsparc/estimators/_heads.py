@@ -194,7 +194,7 @@ class NetHead:
         def read(rows: Tensor) -> tuple[Any, ...]:
             assert view.seen is not None
             ids, _ = view.neighbors(rows, k)
-            x = torch.cat([view.reduced(rows).unsqueeze(1), view.seen.rows[ids]], dim=1)  # [B, 1 + k, r]
+            x = torch.cat([view.table(rows).unsqueeze(1), view.seen.table[ids]], dim=1)  # [B, 1 + n_neighbors, r + k]
             u = torch.cat([view.coordinates(rows).unsqueeze(1), view.seen.coordinates[ids]], dim=1)
             return x, u, view.features(rows) if own else None, None, "first"
 
@@ -209,7 +209,7 @@ class NetHead:
             if summaries is None and not training:
                 summaries = module.layer_summaries(partial(_blocks, seen or view, _SUMMARY_SAMPLE))
             own = view.features(rows) if module.own_channels else None
-            return view.reduced(rows).unsqueeze(0), view.coordinates(rows).unsqueeze(0), own, summaries, "flat"
+            return view.table(rows).unsqueeze(0), view.coordinates(rows).unsqueeze(0), own, summaries, "flat"
 
         return read
 
@@ -338,7 +338,7 @@ def _build(settings: HeadSettings, data: HeadData, module: nn.Module | None) -> 
     r, k = seen.rows.shape[1], seen.coordinates.shape[1]
     if settings.kind == "gcn":
         widths = [hidden] * (settings.num_layers or 1) if isinstance(hidden, int) else list(hidden or ())
-        return SpectralGCN(r, data.num_classes, coordinate_channels=k, hidden_channels=widths, **common)  # type: ignore[arg-type]
+        return SpectralGCN(r + k, data.num_classes, coordinate_channels=k, hidden_channels=widths, **common)  # type: ignore[arg-type]
     common |= {"num_tokens": settings.num_tokens + 1, "num_layers": settings.num_layers}
     common["hidden_channels"] = hidden if isinstance(hidden, int) else hidden[-1]  # type: ignore[index]
     if settings.kind == "phormer":
@@ -361,7 +361,7 @@ def _blocks(view: NodeView, sample: int | None) -> Iterator[tuple[Tensor, Tensor
     own = view.seen is not None and view.seen.own_channels
     for part in rows.split(_BLOCK):
         features = view.features(part) if own else None
-        yield view.reduced(part).unsqueeze(0), view.coordinates(part).unsqueeze(0), features
+        yield view.table(part).unsqueeze(0), view.coordinates(part).unsqueeze(0), features
 
 
 def _contrast(

@@ -219,6 +219,11 @@ class NodeView:
         assert self.seen is not None
         return self.seen.rows[rows] if self.own else self.seen.reduce(self.source, rows)
 
+    def table(self, rows: Tensor) -> Tensor:
+        """What is averaged, ``[B, r + k]``: features and coordinates side by side."""
+        assert self.seen is not None
+        return self.seen.table[rows] if self.own else torch.cat([self.reduced(rows), self.coordinates(rows)], dim=1)
+
     def tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         """``[B, num_tokens + 1, r + k]``: the node itself, then means over its ``2^j`` nearest."""
         assert self.seen is not None
@@ -232,9 +237,8 @@ class NodeView:
 
     def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         assert self.seen is not None
-        u = self.coordinates(rows)
-        own = torch.cat([self.reduced(rows), u], dim=1)
-        far = self.seen.tokens.tokens(u, num_tokens, exclude=rows if self.own else None)
+        own = self.table(rows)
+        far = self.seen.tokens.tokens(self.coordinates(rows), num_tokens, exclude=rows if self.own else None)
         return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
 
     def neighbors(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -77,18 +77,26 @@ class ClassTask:
         self.module, self.inputs, self.judge, self.extra, self.chunk = module, inputs, judge, extra, chunk
         self.rows, self.targets = as_tensor(rows).to(device), as_tensor(targets).to(device)
         self.batch_size = min(batch_size, len(rows))
+        self._order, self._used = torch.arange(len(rows), device=device), len(rows)
         if judge is not None:
             self._judged, self._labels = as_tensor(judge.rows).to(device), as_tensor(judge.labels).to(device)
 
     def loss(self, generator: torch.Generator) -> Tensor:
         """Mean cross-entropy of one batch."""
-        if self.batch_size == len(self.rows):
-            pick = torch.arange(len(self.rows), device=self.rows.device)
-        else:
-            pick = torch.randint(len(self.rows), (self.batch_size,), generator=generator, device=self.rows.device)
+        pick = self._next(generator)
         logits = self.module(*self.inputs(self.rows[pick])).float()
         loss = F.cross_entropy(logits, self.targets[pick])
         return loss if self.extra is None else loss + self.extra(generator)
+
+    def _next(self, generator: torch.Generator) -> Tensor:
+        """The next batch of a random order of the rows; a new order when too few are left."""
+        if self.batch_size == len(self.rows):
+            return self._order
+        if self._used + self.batch_size > len(self._order):
+            self._order = torch.randperm(len(self.rows), generator=generator, device=self.rows.device)
+            self._used = 0
+        start, self._used = self._used, self._used + self.batch_size
+        return self._order[start : self._used]
 
     def judged_logits(self) -> Tensor:
         """Logits of the nodes that judge."""
