@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from gsparc import Graph, SparcClassifier, SpectralMap
 from gsparc.datasets import make_blocks
+from gsparc.estimators import _fitting
 from gsparc.estimators._auto import Mixture, choose_mixture, mixture_weights, softmax
 from gsparc.estimators._fitting import HEADS, Fitter, prior_weights
 from gsparc.estimators._vote import VoteHead
@@ -97,7 +98,7 @@ def test_a_better_head_gets_the_weight_and_the_report_says_so() -> None:
     assert mixture.judged == 200
     assert "On 200 pretend-cold nodes" in mixture.report
     assert f"right for {100 * mixture.accuracy['mixture']:.1f} %" in mixture.report
-    assert "the plain MLP for 50.0 %" in mixture.report
+    assert "one plain MLP for 50.0 %" in mixture.report
     assert f"{100 * mixture.accuracy['mixture'] - 50:+.1f} points" in mixture.report
     assert "a clear gain" in mixture.report
     assert f"gcn {100 * mixture.weights['gcn']:.0f} % (alone 90.0 %)" in mixture.report
@@ -241,7 +242,16 @@ def test_the_default_is_auto_with_every_head() -> None:
 def test_heads_are_chosen_and_the_mlp_is_always_there() -> None:
     assert set(fit(auto(heads=["gcn"])).weights_) == {"mlp", "gcn"}
     assert set(fit(auto(heads=("vote", "spectral")), graph=None).weights_) == {"mlp", "spectral", "vote"}
-    assert set(fit(auto(heads=["distilled"]), graph=None).weights_) == {"mlp"}  # nobody teaches without a graph
+    with pytest.raises(InputError, match=r"'distilled', which needs teachers\. No graph was passed"):
+        fit(auto(heads=["distilled"]), graph=None)
+    assert "No graph was passed" in fit(auto(heads=["gcn"]), graph=None).report_
+
+
+def test_a_graph_too_large_for_teachers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fitting, "_TEACHER_ENTRIES", {"cpu": 10, "cuda": 10})
+    assert "too many to train teachers" in fit(auto(heads=["gcn"])).report_
+    with pytest.raises(InputError, match=r"distill=True came, but: The graph has .* edges, too many"):
+        fit(auto(backbone="mlp", distill=True))
 
 
 @pytest.mark.parametrize("heads", [["mlp"], ("mlp",)])

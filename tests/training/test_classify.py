@@ -60,8 +60,7 @@ def test_targets_belong_to_rows_and_not_to_positions() -> None:
 
 
 def test_batches_are_drawn_by_the_generator_and_smaller_sets_are_whole() -> None:
-    one = task(LABELS)
-    losses = [one.loss(torch.Generator().manual_seed(seed)).item() for seed in (0, 0, 1)]
+    losses = [task(LABELS).loss(torch.Generator().manual_seed(seed)).item() for seed in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
     few = task(LABELS[:5], rows=np.arange(5))
     assert few.batch_size == 5
@@ -137,3 +136,19 @@ def test_logits_without_dropout_and_the_mode_is_put_back() -> None:
         first, second = (class_logits(module, rows_of, torch.arange(40)) for _ in range(2))
         assert torch.equal(first, second)
         assert module.training is training
+
+
+def test_an_epoch_shows_every_row_once() -> None:
+    seen: list[int] = []
+    rows = np.arange(40)
+
+    def read(index: torch.Tensor) -> tuple[torch.Tensor]:
+        seen.extend(index.tolist())
+        return (X[index],)
+
+    one = ClassTask(linear(), read, rows, LABELS[rows], None, torch.device("cpu"), batch_size=10)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(8):
+        one.loss(generator)
+    assert sorted(seen[:40]) == sorted(seen[40:]) == list(range(40))
+    assert seen[:40] != seen[40:]

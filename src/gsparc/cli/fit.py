@@ -204,12 +204,15 @@ def _fit(
     seed = model.random_state
     fold = next(iter(ColdStartSplit("dense", random_state=seed).folds(data.X, data.y, data.groups)))
     X, y, graph = data.X[fold.seen], fold.visible_labels(data.y), data.graph[fold.seen]
-    judged = fold.cold[data.y[fold.cold] >= 0]
-    note(f"fitting on {len(fold.seen):,} nodes and {graph.num_edges:,} edges; {len(fold.cold):,} are kept out")
-    model.fit(X, y, graph=graph)
+    judged, validation = fold.cold[data.y[fold.cold] >= 0], (data.X[fold.val], data.y[fold.val])
+    note(
+        f"fitting on {len(fold.seen):,} nodes and {graph.num_edges:,} edges; "
+        f"{len(fold.val):,} without edges decide when to stop, {len(fold.cold):,} are kept out"
+    )
+    model.fit(X, y, graph=graph, validation=validation)
     note("fitting an MLP on the features")
     steps: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
-    plain = MLPBaseline(device=model.device, random_state=seed, **steps).fit(X, y)
+    plain = MLPBaseline(device=model.device, random_state=seed, **steps).fit(X, y, validation=validation)
     methods = {"MLP on features": plain, "gsparc": model}
     probabilities = {name: method.predict_proba(data.X[judged]) for name, method in methods.items()}
     rows, _ = compare_classifiers(data.y[judged], probabilities, model.classes_, ours=["gsparc"])

@@ -37,6 +37,15 @@ class Mixture:
         powered = np.clip(mixed, 1e-12, None) ** (1.0 / self.temperature)
         return powered / powered.sum(axis=1, keepdims=True)
 
+    def check(self, heads: set[str]) -> None:
+        """ValueError where the numbers cannot be those of a fit with these heads."""
+        values = [*self.weights.values(), self.temperature]
+        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) and np.isfinite(v) for v in values)
+        if not numbers or min(self.weights.values()) < 0 or self.temperature <= 0:
+            raise ValueError(f"weights {self.weights} and temperature {self.temperature} of the heads")
+        if set(self.weights) != heads:
+            raise ValueError(f"weights for {sorted(self.weights)}, but the heads are {sorted(heads)}")
+
     def config(self) -> dict[str, Any]:
         """All of it, for JSON."""
         return dict(vars(self))
@@ -141,7 +150,7 @@ def _in_words(weights: dict[str, float], accuracy: dict[str, float], gain: np.nd
     parts = sorted(((w, n) for n, w in weights.items() if w >= 0.01), reverse=True)
     shares = ", ".join(f"{name} {100 * w:.0f} % (alone {100 * accuracy[name]:.1f} %)" for w, name in parts)
     return (
-        f"On {count} pretend-cold nodes the mixture of heads is right for {100 * accuracy['mixture']:.1f} %, the plain "
+        f"On {count} pretend-cold nodes the mixture of heads is right for {100 * accuracy['mixture']:.1f} %, one plain "
         f"MLP for {plain:.1f} %: {mean:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}), {sure}. "
         f"Weights: {shares}."
     )

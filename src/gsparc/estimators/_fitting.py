@@ -12,6 +12,7 @@ import torch
 
 from gsparc.estimators._heads import HeadData, HeadSettings, NetHead
 from gsparc.estimators._views import NodeView
+from gsparc.exceptions import InputError
 from gsparc.graph import Graph
 from gsparc.training.teach import default_steps, distilled_targets, soft_labels
 
@@ -61,6 +62,7 @@ class Fitter:
     judges: tuple[NodeView, np.ndarray, np.ndarray]
     graph: Graph | None
     device: torch.device
+    own_graph: bool = True  # not made up from features
 
     @cached_property
     def labelled(self) -> np.ndarray:
@@ -75,12 +77,23 @@ class Fitter:
     @cached_property
     def can_teach(self) -> bool:
         """Whether there is a graph that teachers can be trained on in reasonable time."""
-        if self.graph is None:
+        if self.graph is None or not self.own_graph:
             return False
         small = len(self.graph.indices) <= _TEACHER_ENTRIES[self.device.type]
         if not small:
             _log.info("no teachers: %d edges are too many for full-batch training here", self.graph.num_edges)
         return small
+
+    def no_teachers(self) -> str:
+        """Why there are none, as a sentence; empty where there are some."""
+        if self.can_teach:
+            return ""
+        if self.graph is None or not self.own_graph:
+            return "No graph was passed, so no teacher was trained."
+        return (
+            f"The graph has {self.graph.num_edges:,} edges, too many to train teachers on all of them at once here, so "
+            "none was trained."
+        )
 
     @cached_property
     def hidden(self) -> np.ndarray:
@@ -122,6 +135,8 @@ class Fitter:
     def plan(self, asked: Any) -> list[str]:
         """Heads of the mixture."""
         asked = None if asked is None else list(asked)
+        if asked is not None and "distilled" in asked and not self.can_teach:
+            raise InputError(f"heads has 'distilled', which needs teachers. {self.no_teachers()} Leave it out.")
         if asked is not None:
             names = [name for name in HEADS if name in asked or name == "mlp"]  # the MLP is what all is measured by
         else:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gsparc._validation import check_count
 from gsparc.estimators._views import NodeView, dense_rows
 from gsparc.exceptions import BackboneError
 from gsparc.graph import Graph
@@ -282,6 +283,14 @@ class NetHead:
                 raise BackboneError(f"the network that came does not fit the saved weights: {error}") from error
             raise
         module.to(device).eval()
+        if not all(bool(torch.isfinite(weight).all()) for weight in weights.values() if weight.is_floating_point()):
+            raise ValueError("weights of a network that are not finite")
+        numbers = (config["temperature"], config["width"])
+        if not all(isinstance(v, (int, float)) and 0 <= v < float("inf") for v in numbers) or not numbers[0]:
+            raise ValueError(f"temperature and width {numbers} of a network")
+        for name in ("num_tokens", "n_neighbors"):
+            if getattr(settings, name) is not None:
+                check_count(name, getattr(settings, name), 1)
         count = int(config["num_summaries"])
         summaries = [torch.from_numpy(arrays[f"summary.{i}"]).to(device) for i in range(count)] or None
         edges = None
@@ -309,6 +318,19 @@ _CLASSES: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+def attached(module: nn.Module, in_channels: int, out_channels: int) -> AttachedModule:
+    """A copy of the user's network that answers for attached nodes.
+
+    It gets one hop of real edges around them, or two where it has more than two layers (or steps: APPNP's ``K``).
+    Every hop makes the surrounding eight times larger: a third would cost more than it can say.
+    """
+    layers = [part for part in module.modules() if hasattr(part, "propagate") and hasattr(part, "message")]
+    steps = max([len(layers), *(k for k in (getattr(part, "K", 0) for part in layers) if isinstance(k, int))])
+    return AttachedModule(
+        copy.deepcopy(module), in_channels=in_channels, out_channels=out_channels, num_hops=2 if steps > 2 else 1
+    )
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, (tuple, list)) else value
 
@@ -326,7 +348,7 @@ def _build(settings: HeadSettings, data: HeadData, module: nn.Module | None) -> 
     input_dropout = auto if settings.input_dropout == "auto" else settings.input_dropout
     if settings.kind == "module":
         assert module is not None
-        return AttachedModule(copy.deepcopy(module), in_channels=width, out_channels=data.num_classes)
+        return attached(module, width, data.num_classes)
     common = {"dropout": settings.dropout, "input_dropout": input_dropout}
     hidden = settings.hidden_channels
     if settings.kind == "mlp":

@@ -36,7 +36,8 @@ def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ) from error
     if len(classes) < 2:
         raise LabelError(
-            f"the labels hold one class only ({classes[0]!r}), a classifier needs at least two. Only 1 class was given."
+            f"the labels hold one class only ({classes.tolist()[0]!r}), a classifier needs at least two. "
+            "Only 1 class was given."
         )
     codes = np.full(len(labels), -1, np.int64)
     codes[~unlabelled] = numbers

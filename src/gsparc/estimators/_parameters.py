@@ -59,7 +59,10 @@ def check_classifier(model: Any) -> None:
 def _check_numbers(model: Any) -> None:
     for name in _COUNTS:
         check_count(name, getattr(model, name), 1)
-    check_share("num_tokens", model.num_tokens, high=30)
+    if model.num_tokens > 30:
+        raise InputError(
+            f"num_tokens={model.num_tokens} came: means of up to 2^{model.num_tokens} nodes. Pass 1 to 30."
+        )
     for name in _COUNTS_OR_NONE:
         if getattr(model, name) is not None:
             check_count(name, getattr(model, name), 1)
@@ -73,6 +76,11 @@ def _check_numbers(model: Any) -> None:
         raise InputError("hidden_channels=() came, expected one width or several.")
     for width in [] if widths is None else widths if isinstance(widths, list) else [widths]:
         check_count("hidden_channels", width, 1)
+    if isinstance(widths, list) and model.num_layers not in (None, len(widths)):
+        raise InputError(
+            f"hidden_channels={tuple(widths)} and num_layers={model.num_layers} came: one width a layer, or leave "
+            "num_layers out."
+        )
     width = 128 if widths is None else widths[-1] if isinstance(widths, list) else widths
     transformer = model.backbone == "phormer" if isinstance(model.backbone, str) else False
     mixed = isinstance(model.backbone, str) and model.backbone == "auto"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
 from gsparc.estimators._evidence import module_or_gcn_weights, token_shares
 from gsparc.estimators._fitting import Fitter, prior_weights
-from gsparc.estimators._heads import NetHead
+from gsparc.estimators._heads import NetHead, attached
 from gsparc.estimators._labels import Validation, check_validation, encode_labels, hold_out_labelled
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._parameters import BACKBONES, check_classifier, check_own_module, head_settings
@@ -29,7 +29,6 @@ from gsparc.estimators._vote import VoteHead, vote_weights
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import BackboneError, InputError, LabelError
 from gsparc.graph import Graph
-from gsparc.nn.attach import AttachedModule
 from gsparc.ops.combined import CombinedIndex
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.training.batches import FeatureSource
@@ -49,7 +48,7 @@ class Evidence(NamedTuple):
     distances: np.ndarray
     """How far they are, as the backbone measures it (:meth:`SparcClassifier.evidence`)."""
     weights: np.ndarray
-    """Their shares in the prediction, rows summing to one."""
+    """How much they count (:meth:`SparcClassifier.evidence`), rows summing to one."""
     labels: np.ndarray
     """Their classes as positions in ``classes_``; -1 where the node was unlabelled."""
 
@@ -67,7 +66,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         ``"gcn"``: spectral convolutions ``U g U^T X``. ``"phormer"``: a transformer over means of the ``2^j`` nearest
         nodes. ``"samba"``: a selective state-space model over the same. ``"mlp"``: features and coordinates.
         A module, such as one of torch_geometric's: called as ``module(x, edge_index)`` on the new node,
-        its inferred neighbours and their real edges.
+        its inferred neighbours and their real edges, one hop deep, or two where it has three layers or more.
     n_components : int
         Spectral coordinates.
     spectral_map : SpectralMap or None
@@ -221,10 +220,19 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             train[judge], free[judge] = -1, False
         else:
             judges = (self._view(validation.X, device), np.arange(len(validation.codes)), validation.codes)
+        own_graph = graph is not None
         if self._kind == "module" and graph is None:
             graph = feature_graph(X, self.map_.n_neighbors, seed)
         fitter = Fitter(
-            head_settings(self, seed), view, train, np.flatnonzero(free), len(self.classes_), judges, graph, device
+            head_settings(self, seed),
+            view,
+            train,
+            np.flatnonzero(free),
+            len(self.classes_),
+            judges,
+            graph,
+            device,
+            own_graph,
         )
         if self._kind == "auto":
             self._fit_mixture(fitter)
@@ -261,6 +269,8 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
     def _fit_single(self, fitter: Fitter) -> None:
         kind = self._kind
         wanted = self._many_unlabelled if self.distill == "auto" else bool(self.distill)
+        if wanted and self.distill != "auto" and not fitter.can_teach:
+            raise InputError(f"distill=True came, but: {fitter.no_teachers()} Pass distill=False.")
         distilled = wanted and fitter.can_teach
         module = self.backbone if kind == "module" else None
         head = fitter.head(kind, distilled=distilled, module=module)
@@ -293,7 +303,8 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         view, rows, labels = fitter.judges
         probabilities = self._head_probabilities(view, rows=rows)
         prior = prior_weights(list(probabilities), fitter.labelled_share)
-        self._mixture = choose_mixture(probabilities, prior, labels)
+        chosen = choose_mixture(probabilities, prior, labels)
+        self._mixture = replace(chosen, report=f"{chosen.report} {fitter.no_teachers()}".rstrip())
 
     def _coordinates(self, X: Any) -> np.ndarray:
         """Coordinates with every row of one length: what matters is the direction, and tails stay bounded."""
@@ -364,8 +375,9 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             ``ids, distances, weights, labels``, each ``[m, k]``, nearest first. For gcn, phormer, samba and modules
             the distance is one minus the cosine of the spectral coordinates; for mlp and auto one minus the mean of
             that cosine and of the features' own. The weights are for phormer and samba each node's part in the token
-            lists (for phormer by the attention that reads them out), for a module those of its edges, for the others
-            fall off with the distance.
+            lists (for phormer by the attention that reads them out), for a module those of its edges. For the others
+            they fall off with the distance and say how alike the nodes are, not how the network used them: gcn
+            with ``gcn_inference="summary"`` and mlp look for no neighbours at all to predict.
         """
         check_is_fitted(self)
         check_count("k", k, 1)
@@ -440,12 +452,17 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
                 raise ValueError("a network does not have one output for each class")
             self._heads[name] = head
         self._mixture = Mixture(**fitted["mixture"])
+        self._mixture.check({*self._heads, *(["vote"] if "vote" in fitted else [])})
+        if self._kind != "auto" and list(self._heads) != [self._kind]:
+            raise ValueError(f"a {self._kind} with the networks {list(self._heads)}")
+        if not ((self._codes >= -1) & (self._codes < len(self.classes_))).all():
+            raise ValueError("labels of the seen nodes that are no classes")
         self._vote = None
         if "vote" in self._mixture.weights:
             votes = part_of(arrays, "vote")["labels"]
             if votes.shape != (n, len(self.classes_)):
                 raise ValueError(f"votes of shape {votes.shape} for {n} nodes")
-            self._vote = VoteHead(votes, int(fitted["vote"]["n_neighbors"]))
+            self._vote = VoteHead(votes, check_count("n_neighbors", fitted["vote"]["n_neighbors"], 1))
         self.weights_, self.report_ = dict(self._mixture.weights), self._mixture.report
         self.history_ = [entry for head in self._heads.values() for entry in head.history]
 
@@ -479,8 +496,6 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
                 "Build such a network and pass it: load_model(folder, backbone=network)."
             )
         try:
-            return AttachedModule(
-                copy.deepcopy(self.backbone), in_channels=self.n_features_in_, out_channels=len(self.classes_)
-            )
+            return attached(self.backbone, self.n_features_in_, len(self.classes_))
         except InputError as error:
             raise BackboneError(f"{error} Saved was {saved}.") from error
