@@ -93,5 +93,6 @@ def test_it_is_the_edges_that_say_it(name: str) -> None:
 
 def test_at_its_defaults_and_without_teachers_a_convolution_reads_the_eigenspace() -> None:
     X, labels, graph, X_cold, y_cold = problem(0)
-    model = SparcClassifier("gcn", distill=False, max_steps=60, device="cpu", random_state=0).fit(X, labels, graph=graph)
+    model = SparcClassifier("gcn", distill=False, max_steps=60, device="cpu", random_state=0)
+    model.fit(X, labels, graph=graph)
     assert model.score(X_cold, y_cold) >= 0.9
