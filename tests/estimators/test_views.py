@@ -180,7 +180,7 @@ def test_wide_counts_are_reduced_to_their_leading_directions() -> None:
 def test_the_leading_directions_hold_most_of_low_rank_features() -> None:
     rng = np.random.default_rng(0)
     dense = (rng.random((400, 6)) @ rng.random((6, 1100))).astype(np.float32)
-    found = leading_directions(dense, Scaling.fit(dense), CPU, 0)
+    found = leading_directions(dense, Scaling.fit(dense), 0)
     assert found is not None
     source = FeatureSource(dense, Scaling.fit(dense))
     rows = dense_rows(source.rows(torch.arange(400)), 1100).numpy()
@@ -194,9 +194,9 @@ def test_narrow_features_are_read_as_they_are() -> None:
     assert seen.directions is None
     assert seen.own_channels == 0
     torch.testing.assert_close(seen.rows, dense_rows(view.features(every(view)), 500))
-    assert leading_directions(features(5), PLAIN, CPU, 0) is None
+    assert leading_directions(features(5), PLAIN, 0) is None
     few = counts(40, 700)  # fewer nodes than directions
-    found = leading_directions(few, Scaling.fit(few), CPU, 0)
+    found = leading_directions(few, Scaling.fit(few), 0)
     assert found is not None
     assert found.shape == (700, 40)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,21 +12,20 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._labels import encode_labels, hold_out_labelled
-from gsparc.estimators._views import dense_rows, leading_directions
 from gsparc.graph import Graph
 from gsparc.ops.laplacian import normalized_affinity
 from gsparc.training.batches import FeatureSource, Scaling
 from gsparc.training.classify import ClassTask, Inputs, Judge, class_logits
 from gsparc.training.loop import LoopSettings, run_loop
 
-__all__ = ["ConnectedBaseline", "SeenGraph", "reduced_rows", "true_eigenvectors"]
+__all__ = ["ConnectedBaseline", "SeenGraph", "true_eigenvectors"]
 
 _DENSE = 300  # nodes up to which all eigenvectors are computed
 _TAU = 1.0  # weight of the uniform jump that ties components together
@@ -69,20 +69,7 @@ class SeenGraph:
     seed: int
 
 
-def reduced_rows(data: SeenGraph) -> Tensor:
-    """Scaled features ``[n, d]`` of all nodes, dense; wide ones reduced to 256 singular directions."""
-    found = leading_directions(data.X, data.source.scaling, data.device, data.seed)
-    everyone = torch.arange(data.source.num_rows, device=data.device)
-    if found is None:
-        return dense_rows(data.source.rows(everyone), data.source.num_columns)
-    directions = torch.from_numpy(found).to(data.device)
-    blocks = (dense_rows(data.source.rows(part), data.source.num_columns) for part in everyone.split(4096))
-    rows = torch.cat([block @ directions for block in blocks])
-    # a typical row has norm sqrt(width), as raw ones have
-    return rows * (rows.shape[1] ** 0.5 / rows.square().sum(dim=1).mean().sqrt().clamp_min(1e-12))
-
-
-class ConnectedBaseline(BaseEstimator):
+class ConnectedBaseline(BaseEstimator, ABC):
     """A method that needs a node's edges: it fills in the hidden labels of seen nodes, and knows no others.
 
     Subclasses say which network reads what (:meth:`_network`) and how it is trained (:meth:`_loop`).
@@ -95,12 +82,13 @@ class ConnectedBaseline(BaseEstimator):
     classes_: np.ndarray
     history_: list[dict[str, float]]
 
+    @abstractmethod
     def _network(self, data: SeenGraph) -> tuple[nn.Module, Inputs]:
-        raise NotImplementedError
+        """The network, and what it reads of a row."""
 
+    @abstractmethod
     def _loop(self, seed: int) -> tuple[LoopSettings, int]:
         """Settings of the loop, and rows a step."""
-        raise NotImplementedError
 
     def fit(self, X: Any, y: Any, *, graph: Any) -> Self:
         """Learn from the labelled nodes of a graph; -1 marks the labels to be found.

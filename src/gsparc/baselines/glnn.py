@@ -12,8 +12,8 @@ from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.estimators._auto import softmax
-from gsparc.estimators._heads import HeadData, HeadSettings, NetHead
-from gsparc.estimators._labels import check_validation, encode_labels, hold_out_labelled
+from gsparc.estimators._heads import HeadData, HeadSettings, NetHead, choose_judges
+from gsparc.estimators._labels import check_validation, encode_labels
 from gsparc.estimators._views import NodeView
 from gsparc.training.batches import FeatureSource, Scaling
 from gsparc.training.teach import distilled_targets, soft_labels
@@ -87,15 +87,10 @@ class GLNNBaseline(ClassifierMixin, BaseEstimator):
         seed, device = resolve_seed(self.random_state), resolve_device(self.device)
         self.scaling_ = Scaling.fit(X)
         view = self._view(X, device)
-        rows = np.arange(X.shape[0])
+        outside = None
         if judges is not None:
-            judge = (self._view(judges.X, device), np.arange(len(judges.codes)), judges.codes)
-        else:
-            held = hold_out_labelled(codes, np.zeros(0, np.int64), seed)
-            judge = (view, held, codes[held])
-            rows = np.setdiff1d(rows, held)
-            codes = codes.copy()
-            codes[held] = -1
+            outside = (NodeView(FeatureSource(judges.X, self.scaling_, device), None), judges.codes)
+        judge, codes, rows = choose_judges(view, codes, outside, np.zeros(0, np.int64), seed)
         num_classes = len(self.classes_)
         soft = soft_labels(
             view.source,

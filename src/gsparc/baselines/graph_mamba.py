@@ -6,7 +6,8 @@ from torch import nn
 
 from gsparc._typing import RandomState
 from gsparc._validation import check_count
-from gsparc.baselines._connected import ConnectedBaseline, SeenGraph, reduced_rows
+from gsparc.baselines._connected import ConnectedBaseline, SeenGraph
+from gsparc.estimators._views import reduced_features
 from gsparc.nn.samba import SambaNet
 from gsparc.ops.hops import HopTokens
 from gsparc.ops.propagate import Propagation
@@ -74,7 +75,7 @@ class GraphMambaBaseline(ConnectedBaseline):
 
     def _network(self, data: SeenGraph) -> tuple[nn.Module, Inputs]:
         hops = check_count("num_hops", self.num_hops, 0)
-        x = reduced_rows(data)
+        x = reduced_features(data.X, data.source, data.seed)[0]
         tokens = HopTokens(x, Propagation(data.graph, "sym", data.device), hops)
         module = SambaNet(
             x.shape[1],

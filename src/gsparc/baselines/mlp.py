@@ -12,8 +12,8 @@ from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
 from gsparc.estimators._auto import softmax
-from gsparc.estimators._heads import HeadData, HeadSettings, NetHead
-from gsparc.estimators._labels import check_validation, encode_labels, hold_out_labelled
+from gsparc.estimators._heads import HeadData, HeadSettings, NetHead, choose_judges
+from gsparc.estimators._labels import check_validation, encode_labels
 from gsparc.estimators._views import NodeView
 from gsparc.training.batches import FeatureSource, Scaling
 
@@ -59,13 +59,8 @@ class MLPBaseline(ClassifierMixin, BaseEstimator):
         judges = check_validation(self, validation, self.classes_)
         self.scaling_ = Scaling.fit(X)
         view = self._view(X, device)
-        if judges is None:
-            held = hold_out_labelled(codes, np.zeros(0, np.int64), seed)
-            judged = (view, held, codes[held])
-            codes = codes.copy()
-            codes[held] = -1
-        else:
-            judged = (self._view(judges.X, device), np.arange(len(judges.codes)), judges.codes)
+        outside = None if judges is None else (self._view(judges.X, device), judges.codes)
+        judged, codes, _ = choose_judges(view, codes, outside, np.zeros(0, np.int64), seed)
         rows = np.flatnonzero(codes >= 0)
         settings = HeadSettings(coordinates=False, max_steps=self.max_steps, seed=seed, verbose=self.verbose)
         self.head_ = NetHead.fit(settings, HeadData(view, rows, codes[rows], len(self.classes_), judged), device)

@@ -7,7 +7,8 @@ from torch import nn
 
 from gsparc._typing import RandomState
 from gsparc._validation import check_count
-from gsparc.baselines._connected import ConnectedBaseline, SeenGraph, reduced_rows, true_eigenvectors
+from gsparc.baselines._connected import ConnectedBaseline, SeenGraph, true_eigenvectors
+from gsparc.estimators._views import reduced_features
 from gsparc.nn.phormer import TokenTransformer
 from gsparc.ops.hops import HopTokens
 from gsparc.ops.propagate import Propagation
@@ -78,7 +79,7 @@ class NAGphormerBaseline(ConnectedBaseline):
 
     def _network(self, data: SeenGraph) -> tuple[nn.Module, Inputs]:
         hops, count = check_count("num_hops", self.num_hops, 0), check_count("n_eigenvectors", self.n_eigenvectors, 0)
-        x = reduced_rows(data)
+        x = reduced_features(data.X, data.source, data.seed)[0]
         if count:
             vectors = torch.from_numpy(true_eigenvectors(data.graph, count, data.seed)).to(data.device)
             x = torch.cat([x, vectors], dim=1)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from gsparc._typing import RandomState
 from gsparc._validation import check_count
-from gsparc.baselines._connected import ConnectedBaseline, SeenGraph, reduced_rows, true_eigenvectors
+from gsparc.baselines._connected import ConnectedBaseline, SeenGraph, true_eigenvectors
+from gsparc.estimators._views import reduced_features
 from gsparc.nn.gcn import SpectralGCN
 from gsparc.training.classify import Inputs
 from gsparc.training.loop import LoopSettings
@@ -84,7 +85,7 @@ class SpectralGCNBaseline(ConnectedBaseline):
 
     def _network(self, data: SeenGraph) -> tuple[nn.Module, Inputs]:
         count = check_count("n_eigenvectors", self.n_eigenvectors, 1)
-        x = reduced_rows(data)
+        x = reduced_features(data.X, data.source, data.seed)[0]
         u = torch.from_numpy(true_eigenvectors(data.graph, count, data.seed)).to(data.device)
         network = SpectralGCN(
             x.shape[1],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gsparc.estimators._heads import HeadData, HeadSettings, NetHead
+from gsparc.estimators._heads import HeadData, HeadSettings, Judges, NetHead
 from gsparc.estimators._views import NodeView
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
@@ -59,7 +59,7 @@ class Fitter:
     codes: np.ndarray
     free: np.ndarray
     num_classes: int
-    judges: tuple[NodeView, np.ndarray, np.ndarray]
+    judges: Judges
     graph: Graph | None
     device: torch.device
     own_graph: bool = True  # not made up from features

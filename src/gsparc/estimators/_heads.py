@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gsparc._validation import check_count
+from gsparc.estimators._labels import hold_out_labelled
 from gsparc.estimators._views import NodeView, dense_rows
 from gsparc.exceptions import BackboneError
 from gsparc.graph import Graph
@@ -26,7 +27,7 @@ from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tens
 from gsparc.training.classify import ClassTask, Inputs, Judge, class_logits
 from gsparc.training.loop import LoopSettings, run_loop
 
-__all__ = ["HeadData", "HeadSettings", "NetHead", "neighbor_weights"]
+__all__ = ["HeadData", "HeadSettings", "Judges", "NetHead", "attached", "choose_judges", "neighbor_weights"]
 
 Kind = Literal["mlp", "gcn", "phormer", "samba", "module"]
 _SUMMARY_SAMPLE = 8192  # seen nodes that stand for all when a network is judged in training
@@ -75,6 +76,10 @@ class HeadSettings:
         return replace(self, **{name: value for name, value in defaults.items() if getattr(self, name) is None})
 
 
+Judges = tuple[NodeView, np.ndarray, np.ndarray]
+"""Nodes that judge: a view, its rows, their class numbers."""
+
+
 @dataclass(frozen=True)
 class HeadData:
     """What a head is trained on: nodes to read, rows, their classes or soft labels, and the nodes that judge."""
@@ -83,9 +88,25 @@ class HeadData:
     rows: np.ndarray
     targets: np.ndarray
     num_classes: int
-    judge: tuple[NodeView, np.ndarray, np.ndarray] | None = None  # a view, its rows, their class numbers
+    judge: Judges | None = None
     graph: Graph | None = None
     hidden: np.ndarray | None = None  # nodes of the graph whose edges are not learned from: they judge
+
+
+def choose_judges(
+    view: NodeView, codes: np.ndarray, outside: tuple[NodeView, np.ndarray] | None, preferred: np.ndarray, seed: int
+) -> tuple[Judges, np.ndarray, np.ndarray]:
+    """Who judges, what the others may know of the labels, and who may be trained on.
+
+    Judges are the nodes of ``outside`` (a view and their class numbers), or else labelled nodes of ``view``, the
+    ``preferred`` ones first.
+    """
+    if outside is not None:
+        return (outside[0], np.arange(len(outside[1])), outside[1]), codes, np.arange(len(codes))
+    held = hold_out_labelled(codes, preferred, seed)
+    known, free = codes.copy(), np.ones(len(codes), bool)
+    known[held], free[held] = -1, False
+    return (view, held, codes[held]), known, np.flatnonzero(free)
 
 
 def neighbor_weights(distances: Tensor, width: float) -> Tensor:

@@ -14,7 +14,7 @@ from gsparc.ops.neighbors import NeighborIndex
 from gsparc.ops.tokens import TokenIndex
 from gsparc.training.batches import FeatureSource, Scaling
 
-__all__ = ["NodeView", "SeenNodes", "dense_rows"]
+__all__ = ["NodeView", "SeenNodes", "dense_rows", "reduced_features"]
 
 _WIDE = 1024  # columns up to which dense features are averaged as they are
 _WIDE_SPARSE = 512  # the same for sparse ones
@@ -34,7 +34,7 @@ def dense_rows(x: Tensor | SparseRows, width: int) -> Tensor:
     return out.index_put_((row * width + x.columns,), x.values, accumulate=True).view(len(x), width)
 
 
-def leading_directions(X: Any, scaling: Scaling, device: torch.device, seed: int) -> np.ndarray | None:
+def leading_directions(X: Any, scaling: Scaling, seed: int) -> np.ndarray | None:
     """Directions ``[d, r]`` that wide features are reduced to before they are averaged; ``None``: as they are.
 
     Means over neighbourhoods of words are averages of hundreds of rows: their leading singular directions
@@ -91,15 +91,8 @@ class SeenNodes:
         cls, X: Any, scaling: Scaling, coordinates: np.ndarray, device: torch.device, seed: int
     ) -> tuple[SeenNodes, NodeView]:
         """The seen nodes, and their own view."""
-        found = leading_directions(X, scaling, device, seed)
-        directions = None if found is None else torch.from_numpy(found).to(device)
         source = FeatureSource(X, scaling, device)
-        rows = _reduced(source, directions, 1.0)
-        scale = 1.0
-        if directions is not None:  # a typical row has norm sqrt(width), as raw ones have
-            length = float(rows.square().sum(dim=1).mean().sqrt())
-            scale = rows.shape[1] ** 0.5 / length if length > 0 else 1.0
-            rows = rows * scale
+        rows, directions, scale = reduced_features(X, source, seed)
         index = NeighborIndex.build(coordinates, metric="cosine", device=device, seed=seed)
         seen = cls(scaling, directions, scale, rows, index, device, seed=seed)
         return seen, NodeView(source, torch.from_numpy(coordinates).to(device), seen, own=True)
@@ -186,10 +179,21 @@ def _reduce(x: Tensor | SparseRows, width: int, directions: Tensor | None) -> Te
     )
 
 
-def _reduced(source: FeatureSource, directions: Tensor | None, scale: float) -> Tensor:
+def reduced_features(X: Any, source: FeatureSource, seed: int) -> tuple[Tensor, Tensor | None, float]:
+    """All rows as they are averaged, the directions that wide ones were reduced to, and the factor after that.
+
+    A typical row has norm ``sqrt(width)``, as raw ones have.
+    """
+    found = leading_directions(X, source.scaling, seed)
+    directions = None if found is None else torch.from_numpy(found).to(source.device)
     everything = torch.arange(source.num_rows, device=source.device)
     parts = [_reduce(source.rows(part), source.num_columns, directions) for part in everything.split(_BLOCK)]
-    return torch.cat(parts) * scale if scale != 1.0 else torch.cat(parts)
+    rows = torch.cat(parts)
+    if directions is None:
+        return rows, None, 1.0
+    length = float(rows.square().sum(dim=1).mean().sqrt())
+    scale = rows.shape[1] ** 0.5 / length if length > 0 else 1.0
+    return rows * scale, directions, scale
 
 
 class NodeView:

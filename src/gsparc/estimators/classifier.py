@@ -19,8 +19,8 @@ from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
 from gsparc.estimators._evidence import module_or_gcn_weights, token_shares
 from gsparc.estimators._fitting import Fitter, prior_weights
-from gsparc.estimators._heads import NetHead, attached
-from gsparc.estimators._labels import Validation, check_validation, encode_labels, hold_out_labelled
+from gsparc.estimators._heads import NetHead, attached, choose_judges
+from gsparc.estimators._labels import Validation, check_validation, encode_labels
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._parameters import BACKBONES, check_classifier, check_own_module, head_settings
 from gsparc.estimators._ranking import FeatureView, unit
@@ -212,14 +212,9 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         self._codes, self._nodes = codes, NodeNames(X.shape[0], None if graph is None else graph.node_ids)
         coordinates = self._coordinates(X)
         view = self._fit_views(X, coordinates, device, seed)
-        train, free = codes.copy(), np.ones(len(codes), bool)
-        if validation is None:
-            held = np.zeros(0, np.int64) if self.map_._held is None else self.map_._held.nodes
-            judge = hold_out_labelled(codes, held, seed)
-            judges = (view, judge, codes[judge])
-            train[judge], free[judge] = -1, False
-        else:
-            judges = (self._view(validation.X, device), np.arange(len(validation.codes)), validation.codes)
+        held = np.zeros(0, np.int64) if self.map_._held is None else self.map_._held.nodes
+        outside = None if validation is None else (self._view(validation.X, device), validation.codes)
+        judges, train, free = choose_judges(view, codes, outside, held, seed)
         own_graph = graph is not None
         if self._kind == "module" and graph is None:
             graph = feature_graph(X, self.map_.n_neighbors, seed)
@@ -227,7 +222,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             head_settings(self, seed),
             view,
             train,
-            np.flatnonzero(free),
+            free,
             len(self.classes_),
             judges,
             graph,
