@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -14,10 +16,11 @@ from hypothesis.extra import numpy as hnp
 from gsparc import Graph, SparcClassifier, SpectralMap
 from gsparc.datasets import make_blocks
 from gsparc.estimators import _fitting
-from gsparc.estimators._auto import Mixture, choose_mixture, mixture_weights, softmax
+from gsparc.estimators._auto import Mixture, choose_mixture, head_kind, mixture_weights, softmax
 from gsparc.estimators._fitting import HEADS, Fitter, prior_weights
 from gsparc.estimators._vote import VoteHead
 from gsparc.exceptions import InputError, UnknownNameError
+from gsparc.training.teach import soft_labels
 
 
 def test_softmax_by_hand() -> None:
@@ -200,6 +203,25 @@ def test_prior_weights_follow_the_labels() -> None:
     assert {name for name in HEADS if few[name] == many[name]} == set(HEADS) - {"mlp"}
     assert all(value > 0 for value in few.values())
     assert prior_weights(["distilled, edges"], 0.5) == {"distilled, edges": 1.0}
+    # two starts count sqrt(2) together
+    assert prior_weights(["distilled", "distilled 2", "spectral"], 0.5)["distilled 2"] == pytest.approx(2**-0.5)
+
+
+def test_a_head_of_its_own_start_has_its_own_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[tuple[tuple[str, ...], int]] = []
+
+    def taught(*args, kinds, seed, **more):
+        seeds.append((tuple(kinds), seed))
+        return soft_labels(*args, kinds=kinds, seed=seed, **more)
+
+    monkeypatch.setattr(_fitting, "soft_labels", taught)
+    model = fit(auto(max_steps=3))
+    assert sorted(seeds) == [((kind,), start) for kind in ("appnp", "sage") for start in range(3)]
+    weights = [model._heads[name].module.state_dict() for name in ("distilled", "distilled 2")]
+    assert any(not torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    seeds.clear()
+    fit(auto(max_steps=3, heads=["distilled"]))
+    assert sorted(seeds) == [(("appnp",), 0), (("sage",), 0)]
 
 
 def test_a_vote_by_hand() -> None:
@@ -233,7 +255,12 @@ def fit(model: SparcClassifier, *, graph: Graph | None = DATA.graph[SEEN], **mor
 def test_the_default_is_auto_with_every_head() -> None:
     model = fit(auto())
     assert model.backbone == "auto"
-    assert set(model.weights_) == {*HEADS, "mlp, again", "distilled, edges", "spectral, edges"}
+    assert {head_kind(name) for name in model.weights_} == {*HEADS, "distilled, edges", "spectral, edges"}
+    counts = Counter(head_kind(name) for name in model.weights_)
+    assert counts["mlp"] == counts["distilled"] == 3  # few nodes and all labelled: three starts
+    assert counts["spectral"] == counts["distilled, edges"] == 2
+    assert counts["gcn"] == counts["vote"] == 1
+    assert "distilled from 3 starts" in model.report_
     assert sum(model.weights_.values()) == pytest.approx(1)
     assert "pretend-cold nodes" in model.report_
     assert model.score(DATA.X[COLD], DATA.y[COLD]) > 0.8

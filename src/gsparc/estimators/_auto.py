@@ -9,10 +9,15 @@ import numpy as np
 
 from gsparc.metrics.labels import paired_difference
 
-__all__ = ["Mixture", "choose_mixture", "softmax"]
+__all__ = ["Mixture", "choose_mixture", "head_kind", "softmax"]
 
 _PSEUDO = 40.0  # nodes that the prior counts as
 _LEAST = 20  # judging nodes below which the prior decides alone
+
+
+def head_kind(name: str) -> str:
+    """``"distilled 3"`` is a third start of ``"distilled"``."""
+    return name.rstrip("0123456789").rstrip()
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -147,10 +152,18 @@ def _in_words(weights: dict[str, float], accuracy: dict[str, float], gain: np.nd
         )
     mean, low, high = (100 * value for value in paired_difference(gain, np.zeros(count))[:3])
     sure = "a clear gain" if low > 0 else "no clear difference" if high >= 0 else "a clear loss"
-    parts = sorted(((w, n) for n, w in weights.items() if w >= 0.01), reverse=True)
-    shares = ", ".join(f"{name} {100 * w:.0f} % (alone {100 * accuracy[name]:.1f} %)" for w, name in parts)
+    kinds: dict[str, list[str]] = {}
+    for name in weights:
+        kinds.setdefault(head_kind(name), []).append(name)
+    parts = sorted(((sum(weights[n] for n in names), kind) for kind, names in kinds.items()), reverse=True)
+    shares = ", ".join(_share(kind, len(kinds[kind]), w, accuracy[kinds[kind][0]]) for w, kind in parts if w >= 0.01)
     return (
         f"On {count} pretend-cold nodes the mixture of heads is right for {100 * accuracy['mixture']:.1f} %, one plain "
         f"MLP for {plain:.1f} %: {mean:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}), {sure}. "
         f"Weights: {shares}."
     )
+
+
+def _share(kind: str, starts: int, weight: float, accuracy: float) -> str:
+    several, one = (f" from {starts} starts", "one ") if starts > 1 else ("", "")
+    return f"{kind}{several} {100 * weight:.0f} % ({one}alone {100 * accuracy:.1f} %)"

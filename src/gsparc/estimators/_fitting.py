@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from gsparc.estimators._auto import head_kind
 from gsparc.estimators._heads import HeadData, HeadSettings, Judges, NetHead
 from gsparc.estimators._views import NodeView
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
-from gsparc.training.teach import default_steps, distilled_targets, soft_labels
+from gsparc.training.teach import TeacherKind, default_steps, distilled_targets, soft_labels
 
-__all__ = ["HEADS", "Fitter", "prior_weights"]
+__all__ = ["HEADS", "Fitter", "prior_weights", "random_starts"]
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +32,28 @@ def prior_weights(names: list[str], labelled_share: float) -> dict[str, float]:
     """Weights of the heads before any node has judged them.
 
     Networks on features and coordinates do best nearly everywhere, the others add variety. The plain MLP knows the
-    labels only, so its share falls with theirs.
+    labels only, so its share falls with theirs. Several starts of one network share its weight, which grows as
+    their square root.
+
+    Examples
+    --------
+    >>> prior_weights(["mlp", "spectral", "distilled", "distilled 2", "distilled 3", "distilled 4"], 0.5)["distilled 2"]
+    0.5
     """
-    plain = 0.1 + labelled_share
-    prior = {"mlp": plain, "mlp, again": plain, "vote": 0.2, "gcn": 0.4, "phormer": 0.4, "samba": 0.4}
-    return {name: prior.get(name, 1.0) for name in names}
+    prior = {"mlp": 0.1 + labelled_share, "vote": 0.2, "gcn": 0.4, "phormer": 0.4, "samba": 0.4}
+    kinds = [head_kind(name) for name in names]
+    return {name: prior.get(kind, 1.0) / kinds.count(kind) ** 0.5 for name, kind in zip(names, kinds, strict=True)}
+
+
+def random_starts(num_nodes: int) -> int:
+    """Random starts of the networks of the default mixture: more where they are cheap and labels are few.
+
+    Examples
+    --------
+    >>> [random_starts(n) for n in (2_700, 30_000, 10**6)]
+    [3, 2, 1]
+    """
+    return 3 if num_nodes <= 10_000 else 2 if num_nodes <= 100_000 else 1
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,7 @@ class Fitter:
     graph: Graph | None
     device: torch.device
     own_graph: bool = True  # not made up from features
+    starts: int = 1  # of the teachers, and of the networks on features
 
     @cached_property
     def labelled(self) -> np.ndarray:
@@ -103,34 +122,57 @@ class Fitter:
         return np.flatnonzero(hidden)
 
     @cached_property
+    def sage(self) -> list[np.ndarray]:
+        """Targets ``[n, C]`` from one GraphSAGE teacher a start: what it says, and the true label where it is known."""
+        return [distilled_targets(self._taught("sage", i), self.codes, hard=_LABEL_SHARE) for i in range(self.starts)]
+
+    @cached_property
     def soft(self) -> np.ndarray:
-        """``[n, C]``: what the teachers say, together with the true label where it is known."""
+        """``[n, C]``: what all teachers of both kinds say, together with the true label where it is known."""
+        appnp = [distilled_targets(self._taught("appnp", i), self.codes, hard=_LABEL_SHARE) for i in range(self.starts)]
+        return np.mean([*self.sage, *appnp], axis=0)
+
+    def _taught(self, kind: TeacherKind, start: int) -> np.ndarray:
         assert self.graph is not None
-        graph = self.graph.isolate(self.hidden) if len(self.hidden) else self.graph
         steps = default_steps(len(self.view))
         if self.settings.max_steps is not None:
             steps = min(steps, self.settings.max_steps)
-        soft = soft_labels(
+        return soft_labels(
             self.view.source,
-            graph,
+            self._open_graph,
             self.codes,
             self.num_classes,
+            kinds=(kind,),
             steps=steps,
-            seed=self.settings.seed,
+            seed=self.settings.seed + start,
             device=self.device,
             show_progress=bool(self.settings.verbose),
         )
-        return distilled_targets(soft, self.codes, hard=_LABEL_SHARE)
 
-    def data(self, *, distilled: bool) -> HeadData:
-        """Labelled nodes and their classes, or all nodes and their soft labels."""
-        rows, targets = (self.free, self.soft[self.free]) if distilled else (self.labelled, self.codes[self.labelled])
+    @cached_property
+    def _open_graph(self) -> Graph:
+        """The graph without the edges of those that judge."""
+        assert self.graph is not None
+        return self.graph.isolate(self.hidden) if len(self.hidden) else self.graph
+
+    def data(self, soft: np.ndarray | None) -> HeadData:
+        """All nodes and their soft labels, or labelled nodes and their classes."""
+        rows, targets = (self.labelled, self.codes[self.labelled]) if soft is None else (self.free, soft[self.free])
         return HeadData(self.view, rows, targets, self.num_classes, self.judges, self.graph, self.hidden)
 
-    def head(self, kind: Any, *, distilled: bool, module: torch.nn.Module | None = None, **changes: Any) -> NetHead:
-        """Train one head."""
-        settings = replace(self.settings, kind=kind, description=str(changes.pop("name", kind)), **changes)
-        return NetHead.fit(settings, self.data(distilled=distilled), self.device, module)
+    def head(
+        self,
+        kind: Any,
+        soft: np.ndarray | None,
+        *,
+        module: torch.nn.Module | None = None,
+        start: int = 0,
+        **changes: Any,
+    ) -> NetHead:
+        """Train one head, on soft labels or (``None``) on the true ones alone."""
+        name = str(changes.pop("name", kind))
+        settings = replace(self.settings, kind=kind, description=name, seed=self.settings.seed + start, **changes)
+        return NetHead.fit(settings, self.data(soft), self.device, module)
 
     def plan(self, asked: Any) -> list[str]:
         """Heads of the mixture."""
@@ -144,26 +186,33 @@ class Fitter:
             names = [name for name in HEADS if not (large and name in ("samba", "vote"))]
         return names if self.can_teach else [name for name in names if name != "distilled"]
 
-    def mixture_heads(self, names: list[str], *, full: bool) -> dict[str, NetHead]:
-        """The networks of the mixture, each as good as it gets with what there is; ``full``: nobody chose them."""
-        teach = self.can_teach
-        edges = _CONTRAST if self.graph is not None and teach else 0.0
+    def mixture_heads(self, names: list[str]) -> dict[str, NetHead]:
+        """The networks of the mixture, each as good as it gets with what there is.
+
+        The plain MLP is started again only where labels abound, and what features say with them.
+        """
+        soft = self.soft if self.can_teach else None
+        few = self.labelled_share <= 0.5
+        edges = _CONTRAST if soft is not None else 0.0
         heads: dict[str, NetHead] = {}
+
+        def add(name: str, kind: str, targets: Any, starts: int, **changes: Any) -> None:
+            for i in range(starts):
+                label = name if i == 0 else f"{name} {i + 1}"
+                own = targets[i] if isinstance(targets, list) else targets
+                heads[label] = self.head(kind, own, start=i, name=label, **changes)
+
+        fewer = max(1, self.starts - 1)
         for name in names:
             if name == "mlp":
-                heads[name] = self.head("mlp", distilled=False, coordinates=False, name="plain MLP")
-                if full and self.labelled_share > 0.5:  # another start: where labels abound, so does what features say
-                    seed = self.settings.seed + 1
-                    heads["mlp, again"] = self.head("mlp", distilled=False, coordinates=False, seed=seed)
+                add(name, "mlp", None, 1 if few else self.starts, coordinates=False)
             elif name == "distilled":
-                heads[name] = self.head("mlp", distilled=True, coordinates=False, name=name)
-                heads["distilled, edges"] = self.head(
-                    "mlp", distilled=True, coordinates=False, contrast=edges, name="distilled, edges"
-                )
+                add(name, "mlp", self.sage, self.starts, coordinates=False)
+                add("distilled, edges", "mlp", soft, fewer, coordinates=False, contrast=edges)
             elif name == "spectral":
-                heads[name] = self.head("mlp", distilled=teach, name=name)
+                add(name, "mlp", soft, fewer)
                 if edges:
-                    heads["spectral, edges"] = self.head("mlp", distilled=teach, contrast=edges, name="spectral, edges")
+                    add("spectral, edges", "mlp", soft, fewer, contrast=edges)
             elif name != "vote":
-                heads[name] = self.head(name, distilled=teach)
+                add(name, name, soft, 1)
         return heads

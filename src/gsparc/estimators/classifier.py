@@ -18,7 +18,7 @@ from gsparc._validation import check_count, check_features, check_graph, check_l
 from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
 from gsparc.estimators._evidence import module_or_gcn_weights, token_shares
-from gsparc.estimators._fitting import Fitter, prior_weights
+from gsparc.estimators._fitting import Fitter, prior_weights, random_starts
 from gsparc.estimators._heads import NetHead, attached, choose_judges
 from gsparc.estimators._labels import Validation, check_validation, encode_labels
 from gsparc.estimators._nodes import NodeNames
@@ -228,6 +228,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             graph,
             device,
             own_graph,
+            random_starts(X.shape[0]) if self._kind == "auto" and self.heads is None else 1,
         )
         if self._kind == "auto":
             self._fit_mixture(fitter)
@@ -268,7 +269,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             raise InputError(f"distill=True came, but: {fitter.no_teachers()} Pass distill=False.")
         distilled = wanted and fitter.can_teach
         module = self.backbone if kind == "module" else None
-        head = fitter.head(kind, distilled=distilled, module=module)
+        head = fitter.head(kind, fitter.soft if distilled else None, module=module)
         self._heads, self._vote = {kind: head}, None
         labels = fitter.judges[2]
         text = f"One network ({kind}) on {len(fitter.labelled)} labelled nodes"
@@ -286,7 +287,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
 
     def _fit_mixture(self, fitter: Fitter) -> None:
         names = fitter.plan(self.heads)
-        self._heads = fitter.mixture_heads(names, full=self.heads is None)
+        self._heads = fitter.mixture_heads(names)
         self._vote = None
         if "vote" in names:
             if fitter.can_teach:
