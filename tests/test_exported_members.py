@@ -11,6 +11,7 @@ CONTRACT = {
     "ColdStartSplit",
     "Graph",
     "SparcClassifier",
+    "SparcClusterer",
     "SparcLinkPredictor",
     "SpectralMap",
     "load_dataset",

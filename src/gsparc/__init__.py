@@ -13,7 +13,7 @@ from gsparc._version import __version__
 
 if TYPE_CHECKING:
     from gsparc.datasets import load_dataset
-    from gsparc.estimators import SparcClassifier, SparcLinkPredictor, SpectralMap, load_model
+    from gsparc.estimators import SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap, load_model
     from gsparc.exceptions import (
         BackboneError,
         CheckpointError,
@@ -52,6 +52,7 @@ __all__ = [
     "NewerFormatError",
     "OutputError",
     "SparcClassifier",
+    "SparcClusterer",
     "SparcLinkPredictor",
     "SpectralMap",
     "UnknownNameError",
@@ -64,6 +65,7 @@ _HOMES = {
     "ColdStartSplit": "gsparc.splits",
     "Graph": "gsparc.graph",
     "SparcClassifier": "gsparc.estimators",
+    "SparcClusterer": "gsparc.estimators",
     "SparcLinkPredictor": "gsparc.estimators",
     "SpectralMap": "gsparc.estimators",
     "load_dataset": "gsparc.datasets",

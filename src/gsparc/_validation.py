@@ -27,6 +27,8 @@ __all__ = [
     "check_graph",
     "check_labels",
     "check_name",
+    "check_pair_ids",
+    "check_positions",
     "check_rows_vary",
     "check_share",
     "unlabelled_mask",
@@ -120,6 +122,38 @@ def check_graph(graph: Any, num_nodes: int) -> Graph:
             "Pass edges, or graph=None to use nearest neighbours in the features as the graph."
         )
     return graph
+
+
+def check_pair_ids(ids: Any, num_new: int) -> tuple[np.ndarray, bool]:
+    """Node ids to be paired with ``num_new`` new nodes as ``[num_new, p]``, and whether one each came in a flat list.
+
+    A flat list belongs to the one new node where there is only one, and gives one id to each otherwise.
+
+    Examples
+    --------
+    >>> [found.tolist() for found in (check_pair_ids([4, 5], 1)[0], check_pair_ids([4, 5], 2)[0])]
+    [[[4, 5]], [[4], [5]]]
+    """
+    wanted = np.asarray(ids)
+    if wanted.ndim == 1 and num_new == 1:
+        return wanted[None, :], False
+    if wanted.ndim == 1 and len(wanted) == num_new:
+        return wanted[:, None], True
+    if wanted.ndim != 2 or len(wanted) != num_new:
+        raise InputError(
+            f"ids of shape {wanted.shape} came with {num_new} new nodes, expected one row of node ids "
+            "for each new node."
+        )
+    return wanted, False
+
+
+def check_positions(positions: np.ndarray, count: int) -> np.ndarray:
+    """Positions of seen nodes, all below ``count``."""
+    if positions.size and not 0 <= positions.min() <= positions.max() < count:
+        raise InputError(
+            f"ids go from {positions.min()} to {positions.max()}, expected 0 to {count - 1}: the seen nodes."
+        )
+    return positions
 
 
 def check_labels(y: Any, num_nodes: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gsparc import SparcClassifier, SpectralMap, load_model
+from gsparc import SparcClassifier, SparcClusterer, SpectralMap, load_model
 from gsparc.datasets import make_blocks
 from gsparc.exceptions import DamagedModelError
 from gsparc.model_store import read_folder, write_folder
@@ -87,6 +87,47 @@ def test_a_changed_folder_is_refused(change: Any, saved: Path, tmp_path: Path) -
     change(config, arrays)
     for key in ("format", "library", "version"):
         config.pop(key, None)
+    write_folder(tmp_path / "changed", config, arrays)
+    with pytest.raises(DamagedModelError, match="damaged"):
+        load_model(tmp_path / "changed")
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clusters") / "model"
+    model = SparcClusterer(3, n_components=4, max_steps=5, n_init=1, random_state=0, device="cpu")
+    model.fit(DATA.X, graph=DATA.graph).save(folder)
+    return folder
+
+
+def fewer_centers(config: dict, arrays: dict) -> None:
+    arrays["centers"] = arrays["centers"][:-1].copy()
+
+
+def nan_centers(config: dict, arrays: dict) -> None:
+    arrays["centers"] = np.full_like(arrays["centers"], np.nan)
+
+
+def strange_clusters(config: dict, arrays: dict) -> None:
+    arrays["labels"] = arrays["labels"] + np.int32(1000)
+
+
+def no_spread(config: dict, arrays: dict) -> None:
+    config["fitted"]["sigma"] = 0.0
+
+
+def more_clusters(config: dict, arrays: dict) -> None:
+    config["parameters"]["n_clusters"] = 5
+
+
+OF_CLUSTERS = [fewer_centers, nan_centers, strange_clusters, no_spread, more_clusters]
+
+
+@pytest.mark.parametrize("change", OF_CLUSTERS, ids=lambda change: change.__name__)
+def test_changed_clusters_are_refused(change: Any, clusters: Path, tmp_path: Path) -> None:
+    config, arrays = read_folder(clusters)
+    arrays = dict(arrays)
+    change(config, arrays)
     write_folder(tmp_path / "changed", config, arrays)
     with pytest.raises(DamagedModelError, match="damaged"):
         load_model(tmp_path / "changed")

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from gsparc import Graph, SparcClassifier, SparcLinkPredictor, SpectralMap
+from gsparc import Graph, SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap
 from gsparc.baselines import FeatureCosineLinks, GLNNBaseline, MLPBaseline
 from gsparc.datasets import make_blocks
 from gsparc.splits import ColdStartSplit
@@ -87,6 +87,10 @@ def fit_links(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcLinkPredictor:
     return model.fit(X, graph=graph)
 
 
+def fit_clusters(X: np.ndarray, y: np.ndarray, graph: Graph) -> SparcClusterer:
+    return SparcClusterer(3, n_components=4, n_neighbors=8, max_steps=20, n_init=2, **SMALL).fit(X, graph=graph)
+
+
 class Mean(torch.nn.Module):
     """A network of the user's own: a node and the mean of its neighbours."""
 
@@ -137,7 +141,7 @@ def fit_cosine(X: np.ndarray, y: np.ndarray, graph: Graph) -> FeatureCosineLinks
 
 def artefact(model: object, folder: Path) -> str:
     """Digest of all that was fitted."""
-    if isinstance(model, (SpectralMap, SparcLinkPredictor, SparcClassifier)):
+    if isinstance(model, (SpectralMap, SparcLinkPredictor, SparcClassifier, SparcClusterer)):
         model.save(folder)
         names = ("weights.safetensors", "config.json")
         return hashlib.sha256(b"".join((folder / name).read_bytes() for name in names)).hexdigest()
@@ -154,7 +158,7 @@ def artefact(model: object, folder: Path) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-METHODS: list[Any] = [fit_map, fit_links, fit_mlp, fit_glnn, fit_cosine]
+METHODS: list[Any] = [fit_map, fit_links, fit_clusters, fit_mlp, fit_glnn, fit_cosine]
 METHODS += [pytest.param(partial(fit_classifier, backbone=name), id=name) for name in BACKBONES]
 METHODS += [
     pytest.param(partial(fit_classifier, backbone=name, hidden=True), id=f"{name}, taught")

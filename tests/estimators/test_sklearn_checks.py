@@ -6,7 +6,7 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gsparc import SparcClassifier, SparcLinkPredictor, SpectralMap
+from gsparc import SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap
 
 SMALL_MAP = SpectralMap(4, hidden_channels=(16,), max_steps=60, batch_size=256, random_state=0, device="cpu")
 
@@ -27,6 +27,7 @@ QUICK: dict[str, Any] = {
         SparcClassifier("gcn", hidden_channels=16, **QUICK),
         SparcClassifier("phormer", hidden_channels=16, num_heads=2, num_tokens=3, **QUICK),
         SparcClassifier("auto", heads=["mlp", "gcn", "vote"], hidden_channels=16, **QUICK),
+        SparcClusterer(4, n_components=4, max_steps=20, n_init=2, device="cpu"),
         SparcLinkPredictor(
             8, n_maps=1, hidden_channels=(16,), spectral_steps=10, refine_steps=10, batch_size=64, device="cpu"
         ),

@@ -141,7 +141,7 @@ def _coordinates(
         if model_out is not None:
             save_with_names(spectral, model_out, names)
     values = [spectral.transform(X) for _, X in parts]
-    columns: dict[str, Any] = {"id": _join([ids for ids, _ in parts])}
+    columns: dict[str, Any] = {"id": join_ids([ids for ids, _ in parts])}
     if new is not None:
         columns["new"] = np.repeat([False] * (len(parts) - 1) + [True], [len(part) for part in values])
     columns["c"] = np.concatenate(values)
@@ -159,7 +159,7 @@ def check_width(new_X: Any, X: Any, new_name: str, name: str) -> None:
         )
 
 
-def _join(ids: list[Any]) -> Any:
+def join_ids(ids: list[Any]) -> Any:
     """Ids of both tables in one column: as text where one of them is text."""
     import numpy as np
 
