@@ -1,4 +1,4 @@
-"""PyTorch Geometric: spectral coordinates as a transform, and new nodes as a ``Data`` with inferred edges."""
+"""PyTorch Geometric: spectral coordinates as a transform, clusters as mini-batches, new nodes as a ``Data``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from gsparc._validation import check_count
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import FeatureError, GraphShapeError, InputError
 from gsparc.graph import Graph
+from gsparc.integrations.cluster_loader import SpectralClusterLoader
 from gsparc.ops.neighbors import NeighborIndex
 
-__all__ = ["AddSpectralEmbedding", "cold_data"]
+__all__ = ["AddSpectralEmbedding", "SpectralClusterLoader", "cold_data"]
 
 # The whole file is about this package, and a transform must inherit from it; nothing else imports this file.
 _pyg: Any = import_optional("torch_geometric", extra="pyg", purpose="gsparc.integrations.pyg")

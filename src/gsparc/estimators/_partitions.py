@@ -1,0 +1,81 @@
+"""One way from a graph and its features to a partition of the nodes, whatever the method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+
+from gsparc._runtime import resolve_device
+from gsparc._validation import check_count, check_name
+from gsparc.estimators.embedding import SpectralMap
+from gsparc.exceptions import FeatureError, GraphShapeError, InputError
+from gsparc.graph import Graph
+from gsparc.ops.partition import partition_metis, partition_random, partition_spectral
+
+__all__ = ["METHODS", "node_partition", "scaled_coordinates"]
+
+METHODS = ("metis", "random", "spectral")
+
+
+def scaled_coordinates(spectral_map: SpectralMap, X: Any) -> np.ndarray:
+    """Coordinates in which distances are diffusion distances after one step, unless the map has a time of its own."""
+    coordinates = spectral_map.transform(X)
+    if spectral_map.diffusion_time:
+        return coordinates
+    return coordinates * np.clip(1.0 - spectral_map.eigenvalues_, 0.0, None).astype(np.float32)
+
+
+def node_partition(
+    method: str,
+    num_parts: int,
+    graph: Graph,
+    *,
+    X: Any = None,
+    coordinates: Any = None,
+    spectral_map: SpectralMap | None = None,
+    device: str = "auto",
+    seed: int = 0,
+) -> tuple[np.ndarray, SpectralMap | None]:
+    """The part of every node of ``graph``, and the map that was used, if any.
+
+    ``"spectral"`` takes ``coordinates``, or those that a fitted ``spectral_map`` gives to ``X``, or fits one: a copy of
+    the unfitted ``spectral_map``, or one with the defaults.
+    """
+    check_name("method", method, METHODS)
+    n = graph.num_nodes
+    check_count("num_parts", num_parts, 1)
+    if num_parts > n:
+        raise InputError(
+            f"num_parts={num_parts} came for {n} nodes, and no part may be empty. Pass at most {n}; parts of about 155 "
+            f"nodes, as 1500 of Reddit are, would be num_parts={max(1, n // 155)}."
+        )
+    if method != "spectral":
+        if coordinates is not None or spectral_map is not None:
+            raise InputError(f"method={method!r} uses no coordinates and no map. Leave them out, or pass 'spectral'.")
+        if method == "random":
+            return partition_random(n, num_parts, seed), None
+        return partition_metis(graph.indptr, graph.indices, num_parts, seed=seed), None
+    if coordinates is not None:
+        if len(coordinates) != n:
+            raise GraphShapeError(f"{len(coordinates)} rows of coordinates came for {n} nodes. Pass one a node.")
+        return partition_spectral(coordinates, num_parts, seed=seed), None
+    fitted = _fitted_map(spectral_map, X, graph, device, seed)
+    rows = torch.from_numpy(scaled_coordinates(fitted, X)).to(resolve_device(device))
+    return partition_spectral(rows, num_parts, seed=seed), fitted
+
+
+def _fitted_map(given: SpectralMap | None, X: Any, graph: Graph, device: str, seed: int) -> SpectralMap:
+    if given is not None and not isinstance(given, SpectralMap):
+        raise InputError(f"spectral_map={given!r} came, expected a SpectralMap or None.")
+    if X is None:
+        raise FeatureError(
+            "spectral parts need node features, and there are none. Pass coordinates= of your own, one row a node, or "
+            "method='metis', which looks at edges only."
+        )
+    if given is not None and hasattr(given, "module_"):
+        return given
+    fresh: Any = SpectralMap(device=device, random_state=seed) if given is None else clone(given)
+    return fresh.fit(X, graph=graph)
