@@ -183,3 +183,13 @@ def test_sparse_new_rows_get_the_answers_of_the_same_dense_rows() -> None:
     again, close = model.predict_links(sp.csr_array(X[:7]), k=4)
     np.testing.assert_array_equal(ids, again)
     np.testing.assert_allclose(scores, close, rtol=1e-4, atol=1e-5)
+
+
+def test_one_new_node_with_every_seen_node_in_pieces(fitted: SparcLinkPredictor, monkeypatch) -> None:
+    X, everyone = DATA.X[COLD[:2]], np.tile(np.arange(340), (2, 1))
+    whole = fitted.score_pairs(X, everyone)
+    monkeypatch.setattr("gsparc.estimators.links._PAIRS", 100)
+    np.testing.assert_allclose(fitted.score_pairs(X, everyone), whole, atol=1e-6)
+    np.testing.assert_allclose(fitted.score_pairs(X[:1], everyone[0]), fitted.score_all(X[:1]), atol=1e-5)
+    assert fitted.score_pairs(X[:1], [7]).shape == (1, 1)
+    assert fitted.score_pairs(X, np.zeros((2, 0), int)).shape == (2, 0)

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_features, check_graph, check_name
+from gsparc._validation import check_features, check_graph, check_name, check_pair_ids
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import POPULARITY, unit
 from gsparc.graph import Graph
@@ -88,3 +88,12 @@ class FeatureCosineLinks(BaseEstimator):
         X = check_features(self, X, reset=False)
         scores, ids = self.index_.search(np.ones((X.shape[0], 1), np.float32), X, k)
         return self._nodes.names(ids), scores
+
+    def score_pairs(self, X: Any, ids: Any) -> np.ndarray:
+        """Score of each new node with the seen nodes ``ids`` (node ids), ``[m, p]``."""
+        check_is_fitted(self)
+        X = check_features(self, X, reset=False)
+        wanted, flat = check_pair_ids(ids, X.shape[0])
+        where = self._nodes.positions(wanted)
+        scores = self.index_.score_pairs(np.ones((X.shape[0], 1), np.float32), X, where)
+        return scores[:, 0] if flat else scores

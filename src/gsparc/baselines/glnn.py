@@ -41,7 +41,8 @@ class GLNNBaseline(ClassifierMixin, BaseEstimator):
     -----
     The paper weighs the loss on true labels by a factor tuned for each data set, zero by default. Here the target of a
     labelled node is half its true class and half the teacher's word, everywhere. The teacher has full
-    neighbourhoods instead of sampled ones.
+    neighbourhoods instead of sampled ones. Where nearly all seen nodes are labelled, the teacher repeats what it has
+    learnt by heart, and the student is then hardly more than the plain MLP.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_share
+from gsparc._validation import check_count, check_features, check_graph, check_pair_ids, check_share
 from gsparc.estimators._base import SavedEstimator, feature_graph, part_of, prefixed
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import FeatureView, LinkWeights, choose_weights, smoothed, unit
@@ -28,6 +28,7 @@ from gsparc.training.spectral import values_at
 __all__ = ["SparcLinkPredictor"]
 
 _log = logging.getLogger(__name__)
+_PAIRS = 65_536  # seen nodes that a new node is paired with at once
 
 
 class SparcLinkPredictor(SavedEstimator):
@@ -278,20 +279,26 @@ class SparcLinkPredictor(SavedEstimator):
         return self._nodes.names(ids), scores
 
     def score_pairs(self, X: Any, ids: Any) -> np.ndarray:
-        """Score of each new node with the seen nodes ``ids`` (node ids), ``[m, p]``."""
+        """Score of each new node with seen nodes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (m, d)
+        ids : array of shape (m, p), or (m,) for one pair each; (p,) where m is 1
+            Node ids of the graph that was fitted on; positions where it has none.
+
+        Returns
+        -------
+        scores : ndarray of float32, shaped as ``ids``; (1, p) for a flat list with one new node
+        """
         check_is_fitted(self)
         X = check_features(self, X, reset=False)
-        wanted = np.asarray(ids)
-        if wanted.ndim == 1 and X.shape[0] == 1:
-            wanted = wanted[None, :]  # a flat list belongs to the one new node
-        if wanted.ndim == 1 and X.shape[0] == len(wanted):
-            return self.score_pairs(X, wanted[:, None])[:, 0]
-        if wanted.ndim != 2 or len(wanted) != X.shape[0]:
-            raise InputError(
-                f"ids of shape {wanted.shape} came with {X.shape[0]} new nodes, expected one row of node ids "
-                "for each new node."
-            )
-        return self.index_.score_pairs(self._embed(X), self._view.rows(X), self._nodes.positions(wanted))
+        wanted, flat = check_pair_ids(ids, X.shape[0])
+        where, own, view = self._nodes.positions(wanted), self._embed(X), self._view.rows(X)
+        columns = range(0, max(where.shape[1], 1), _PAIRS)  # one new node with all of a large graph: a piece at a time
+        parts = [self.index_.score_pairs(own, view, where[:, i : i + _PAIRS]) for i in columns]
+        scores = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return scores[:, 0] if flat else scores
 
     def score_all(self, X: Any) -> np.ndarray:
         """Scores of new nodes with every seen node, ``[m, n]``; pass chunks of rows."""

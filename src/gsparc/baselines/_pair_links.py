@@ -1,0 +1,272 @@
+"""What link scorers with a decoder of pairs share: held-out nodes, edges against random pairs, scores in blocks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._typing import RandomState
+from gsparc._validation import check_count, check_features, check_graph, check_pair_ids, check_positions
+from gsparc.estimators._nodes import NodeNames
+from gsparc.graph import Graph
+from gsparc.nn.mlp import FeatureMLP
+from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
+from gsparc.training.links import Retrieval, mean_reciprocal_rank
+from gsparc.training.loop import LoopSettings
+from gsparc.training.spectral import hold_out
+
+__all__ = ["EdgeTask", "LinkData", "LinkMLP", "PairDecoder", "PairLinks", "pair_logits"]
+
+Embed = Callable[[Tensor], Tensor]
+
+_BLOCK = 65_536  # rows embedded at once
+_QUERIES, _CANDIDATES = 256, 1_000  # a decoder of pairs is dear: fewer of each judge than an inner product could
+_ROWS = 256  # new nodes that are scored with all seen ones at once
+
+
+class PairDecoder(nn.Module):
+    """Logit of a link from the elementwise product of two vectors, by an MLP of one hidden layer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> PairDecoder(4, 8)(torch.ones(2, 1, 4), torch.ones(2, 3, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, in_channels: int, hidden_channels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(in_channels, hidden_channels)
+        self.output = nn.Linear(hidden_channels, 1)
+        self.dropout = dropout
+
+    def forward(self, left: Tensor, right: Tensor) -> Tensor:
+        """Logits of ``left [..., h]`` with ``right [..., h]``, broadcast against each other."""
+        h = F.dropout(F.relu(self.hidden(left * right)), self.dropout, self.training)
+        return self.output(h).squeeze(-1)
+
+
+class LinkMLP(nn.Module):
+    """An MLP on features, and the decoder of pairs of its outputs."""
+
+    def __init__(self, in_channels: int, hidden_channels: int, dropout: float, input_dropout: float) -> None:
+        super().__init__()
+        self.encoder = FeatureMLP(
+            in_channels,
+            hidden_channels,
+            hidden_channels=hidden_channels,
+            dropout=dropout,
+            input_dropout=input_dropout,
+        )
+        self.decoder = PairDecoder(hidden_channels, hidden_channels, dropout)
+
+
+@torch.no_grad()
+def pair_logits(decoder: PairDecoder, left: Tensor, right: Tensor) -> Tensor:
+    """Logits of every row of ``left [m, h]`` with every row of ``right [n, h]``: ``[m, n]``, in blocks of pairs."""
+    out = torch.empty(len(left), len(right), device=left.device)
+    pairs = (1 << 16) if left.device.type == "cpu" else (1 << 20)
+    rows = max(1, pairs // max(len(right), 1))
+    for top in range(0, len(left), rows):
+        for start in range(0, len(right), pairs):
+            part = right[None, start : start + pairs]
+            out[top : top + rows, start : start + pairs] = decoder(left[top : top + rows, None], part)
+    return out
+
+
+@dataclass(frozen=True)
+class LinkData:
+    """What a fit reads: all seen rows, the edges among those trained on, and what held-out ones are ranked against."""
+
+    features: FeatureSource
+    graph: Graph  # edges among the training nodes
+    train: Tensor  # rows of the training nodes
+    retrieval: Retrieval | None
+    device: torch.device
+    seed: int
+
+    @property
+    def input_dropout(self) -> float:
+        """As in the other networks on features: 0.3 for counts and sparse text."""
+        return 0.3 if self.features.scaling.rows else 0.0
+
+
+class EdgeTask:
+    """True edges against as many random pairs, by cross-entropy; judged by held-out nodes, as if they were cold.
+
+    Parameters
+    ----------
+    module
+        What is trained.
+    embed
+        Vectors of training nodes, from their positions among the training nodes.
+    decoder
+        Of pairs of such vectors; a part of ``module``.
+    data
+        Nodes and edges.
+    batch_size
+        True edges a step.
+    embed_held
+        Vectors of rows of X that stand without edges, to judge by; ``None``: nothing is judged.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        embed: Embed,
+        decoder: PairDecoder,
+        data: LinkData,
+        *,
+        batch_size: int,
+        embed_held: Embed | None = None,
+    ) -> None:
+        self.module, self.embed, self.decoder, self.data = module, embed, decoder, data
+        self.batch_size = batch_size
+        self.sampler = EdgeSampler(data.graph, data.device, self_loops=False)
+        self._embed_held = embed_held
+
+    def pairs(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Both ends of true edges and of random pairs, and which is which.
+
+        A random pair may happen to be an edge: on sparse graphs it hardly ever is.
+        """
+        source, target = self.sampler.sample(self.batch_size, generator)
+        shape, device = (2, self.batch_size), self.data.device
+        spare = torch.randint(self.data.graph.num_nodes, shape, generator=generator, device=device)
+        truth = torch.cat([torch.ones(self.batch_size, device=device), torch.zeros(self.batch_size, device=device)])
+        return torch.cat([source, spare[0]]), torch.cat([target, spare[1]]), truth
+
+    def vectors(self, *groups: Tensor) -> list[Tensor]:
+        """Vectors of several groups of nodes, each distinct node computed once."""
+        distinct, inverse = torch.unique(torch.cat([group.reshape(-1) for group in groups]), return_inverse=True)
+        parts = self.embed(distinct)[inverse].split([group.numel() for group in groups])
+        return [part.view(*group.shape, -1) for part, group in zip(parts, groups, strict=True)]
+
+    def edge_loss(self, source: Tensor, target: Tensor, truth: Tensor) -> Tensor:
+        """Cross-entropy of pairs of vectors."""
+        return F.binary_cross_entropy_with_logits(self.decoder(source, target), truth)
+
+    def loss(self, generator: torch.Generator) -> Tensor:
+        """Loss of one batch of pairs."""
+        source, target, truth = self.pairs(generator)
+        left, right = self.vectors(source, target)
+        return self.edge_loss(left, right, truth)
+
+    def evaluate(self) -> float | None:
+        """Mean reciprocal rank of held-out nodes' neighbours; ``None`` where nothing judges."""
+        retrieval = self.data.retrieval
+        if retrieval is None or self._embed_held is None:
+            return None
+        queries = self._embed_held(as_tensor(retrieval.queries).to(self.data.device))
+        known = self.embed(as_tensor(retrieval.positions).to(self.data.device))
+        return mean_reciprocal_rank(pair_logits(self.decoder, queries, known), retrieval.truth)
+
+
+class PairLinks(BaseEstimator, ABC):
+    """A link scorer that embeds nodes and decodes pairs. Subclasses train (:meth:`_train`) and embed.
+
+    The decoder is no inner product, so no index can find the best pairs: every question costs all seen nodes.
+    """
+
+    hidden_channels: int
+    batch_size: int
+    device: str
+    random_state: RandomState
+    verbose: int
+    decoder_: PairDecoder
+    history_: list[dict[str, float]]
+
+    @abstractmethod
+    def _train(self, data: LinkData) -> None:
+        """Set ``decoder_``, ``history_``, and what embedding needs."""
+
+    @abstractmethod
+    def _embed_new(self, features: FeatureSource) -> Tensor:
+        """Vectors of nodes that have no edges."""
+
+    def _embed_seen(self, features: FeatureSource, graph: Graph) -> Tensor:
+        """Vectors of the seen nodes."""
+        return self._embed_new(features)
+
+    def fit(self, X: Any, y: Any = None, *, graph: Any) -> Self:
+        """Learn from the seen nodes and the edges among them.
+
+        A share of the nodes is held out, without edges, to decide when to stop: the same share as in
+        :class:`~gsparc.SparcLinkPredictor`.
+        """
+        for name in ("max_steps", "hidden_channels", "batch_size"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), 1)
+        X = check_features(self, X, reset=True)
+        graph = check_graph(graph, X.shape[0])
+        seed, device = resolve_seed(self.random_state), resolve_device(self.device)
+        self.scaling_ = Scaling.fit(X)
+        features = FeatureSource(X, self.scaling_, device)
+        linked = max(1, int((np.diff(graph.indptr) > 0).sum()))
+        held = hold_out(graph, float(np.clip(500 / linked, 0.05, 0.2)), seed)
+        train = np.arange(X.shape[0]) if held is None else held.train
+        limits = {"max_queries": _QUERIES, "max_candidates": _CANDIDATES}
+        retrieval = None if held is None else Retrieval(held, seed, device, **limits)
+        cut = graph if held is None else graph[train]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._train(LinkData(features, cut, as_tensor(train).to(device), retrieval, device, seed))
+        self._nodes = NodeNames.of(graph)
+        self._seen = self._embed_seen(features, graph)
+        return self
+
+    def score_all(self, X: Any) -> np.ndarray:
+        """Scores of new nodes with every seen node, ``[m, n]``, as log-odds; pass chunks of rows."""
+        return pair_logits(self.decoder_, self._embed(X), self._seen).cpu().numpy()
+
+    def predict_links(self, X: Any, k: int = 20) -> tuple[np.ndarray, np.ndarray]:
+        """Ids and scores of the ``k`` best seen nodes; ``k`` beyond their number is cut to it."""
+        check_count("k", k, 1)
+        parts = []
+        for new in self._embed(X).split(_ROWS):
+            best = torch.topk(pair_logits(self.decoder_, new, self._seen), min(k, len(self._seen)), dim=1)
+            parts.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
+        ids, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return self._nodes.names(ids), scores
+
+    @torch.no_grad()
+    def score_pairs(self, X: Any, ids: Any) -> np.ndarray:
+        """Score of each new node with the seen nodes ``ids`` (node ids), ``[m, p]``."""
+        new = self._embed(X)
+        wanted, flat = check_pair_ids(ids, len(new))
+        where = as_tensor(check_positions(self._nodes.positions(wanted), len(self._seen))).to(new.device)
+        out = torch.empty(where.shape, device=new.device)
+        rows = max(1, (1 << 16) // max(where.shape[1], 1))
+        for start in range(0, len(new), rows):
+            part = slice(start, start + rows)
+            out[part] = self.decoder_(new[part, None], self._seen[where[part]])
+        return (out[:, 0] if flat else out).cpu().numpy()
+
+    def _embed(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        X = check_features(self, X, reset=False)
+        blocks = range(0, X.shape[0], _BLOCK)
+        device = resolve_device(self.device)
+        return torch.cat([self._embed_new(FeatureSource(X[i : i + _BLOCK], self.scaling_, device)) for i in blocks])
+
+    def _loop(self, data: LinkData, steps: int, *, learning_rate: float, weight_decay: float) -> LoopSettings:
+        return LoopSettings(
+            steps=steps,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            eval_every=50,
+            patience=4,
+            seed=data.seed,
+            description=type(self).__name__,
+            show_progress=bool(self.verbose),
+        )
