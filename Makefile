@@ -12,7 +12,7 @@ BENCHES := $(sort $(filter-out benchmarks/_%.py %_cuda.py,$(wildcard benchmarks/
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format docs bench tables clean
+.PHONY: help setup demo test lint format docs bench tables results-page clean
 
 help:
 	@echo "make demo    fit on the embedded graph, write gsparc-demo/report.html"
@@ -23,6 +23,7 @@ help:
 	@echo "make bench   run the CPU benchmarks one after another:"
 	@for script in $(BENCHES); do echo "                 python $$script"; done
 	@echo "make tables  fill the tables of README.md and docs/ from benchmarks/results"
+	@echo "make results-page  make docs/_static/results.html from results/*.json"
 	@echo "make setup   only make $(VENV) and install into it"
 	@echo "make clean   remove caches and built pages (not $(VENV))"
 
@@ -70,6 +71,9 @@ bench: setup
 
 tables: setup
 	$(PY) scripts/readme_tables.py
+
+results-page: setup
+	OMP_NUM_THREADS=1 $(PY) scripts/results_page.py
 
 clean:
 	rm -rf build dist docs/_build docs/auto_examples docs/api/generated .pytest_cache .ruff_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import warnings
+from pathlib import Path
 
 project = "gsparc"
 author = "The gsparc developers"
@@ -48,6 +49,12 @@ html_theme_options = {
 }
 html_sidebars = {"index": []}
 html_show_sourcelink = False
+
+# `make results-page` writes it from results/*.json; without those files the guide says so instead.
+_STATIC = Path(__file__).parent / "_static"
+html_static_path = ["_static"] if _STATIC.is_dir() else []
+if (_STATIC / "results.html").is_file():
+    tags.add("results_page")  # noqa: F821  Sphinx puts `tags` here
 
 # matplotlib has no screen while the gallery runs; that is not news.
 warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")

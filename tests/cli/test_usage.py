@@ -29,6 +29,9 @@ def fails(done: subprocess.CompletedProcess[str], pattern: str, status: int = 1)
         assert re.search(pattern, line)
 
 
+COMMANDS = ("demo", "fit", "embed", "links", "cluster", "reproduce", "datasets", "info")
+
+
 def test_version(gsparc) -> None:
     done = gsparc("--version")
     assert (done.returncode, done.stdout.strip()) == (0, f"gsparc {__version__}")
@@ -39,10 +42,10 @@ def test_help_is_quick_and_lists_the_commands(gsparc) -> None:
     done = gsparc("--help")
     assert time.perf_counter() - start < 3.0  # 0.2 s on an idle machine; torch alone would take longer
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("demo", "embed", "links", "datasets", "info"))
+    assert all(name in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", ["demo", "embed", "links", "datasets", "info"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_shows_an_example(inside, name: str) -> None:
     done = inside(name, "--help")
     assert done.returncode == 0

@@ -1,0 +1,218 @@
+"""``gsparc reproduce``: the tables and figures of the paper, beside baselines, from real runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gsparc.cli.common import INTERRUPTED, AsJson, command, emit, say, write_error
+
+NAME = "reproduce"
+TABLES = ("neighbourhood", "classification", "clustering", "links", "minibatch", "cold-share", "laplacians")
+WORDS = (*TABLES, "audit", "all")
+_PAGE = "reproduction.html"
+
+
+def _complete(incomplete: str) -> list[str]:
+    return [word for word in WORDS if word.startswith(incomplete)]
+
+
+@command
+def run(
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help=f"{', '.join(WORDS)}.", autocompletion=_complete, show_default=False)
+    ],
+    *,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, ...")] = 10,
+    datasets: Annotated[
+        list[str] | None, typer.Option("--datasets", metavar="NAMES", help="Only these, separated by commas.")
+    ] = None,
+    methods: Annotated[
+        list[str] | None, typer.Option("--methods", metavar="NAMES", help="Only these, separated by commas.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--splits", "--settings", metavar="NAMES", help="Only these splits, shares, ... of a table."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; they share the cores.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep finished cells, run only what is missing.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over: finished cells are dropped.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder of result files and page; default results."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the files of the data sets are.")
+    ] = None,
+    generated: Annotated[
+        bool, typer.Option("--generated", help="Made-up graphs of the size of reddit and amazon2m for them.")
+    ] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Does it run? One seed, few steps, a small generated graph.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a table or figure of the paper again, beside baselines; 'all' makes every one and the leak test.
+
+    Writes DIR/TABLE.json after every finished cell, so a killed run continues with --resume, and the page
+    DIR/reproduction.html of everything in the folder. A cell that fails is noted in its place and the rest goes on;
+    the exit status is 1 then, and --resume tries it again.
+
+    Example:  gsparc reproduce classification --seeds 3 --datasets cora --splits dense --jobs 2
+
+    Example:  gsparc reproduce all --jobs 8 --resume
+    """
+    from gsparc._validation import check_name
+    from gsparc.cli.files import check_output
+
+    if resume and fresh:
+        raise typer.BadParameter("pass --resume to keep finished cells or --fresh to drop them.", param_hint="--fresh")
+    check_name("table", table, WORDS)
+    folder = output or Path("results/smoke" if smoke else "results")
+    check_output(folder, table=False)
+    start = time.perf_counter()
+    common: dict[str, Any] = {"smoke": smoke, "data_dir": data_dir, "generated": generated}
+    common |= {"output": folder, "show_progress": not quiet}
+    options: dict[str, Any] = {"seeds": 1 if smoke else seeds, "device": device, "jobs": jobs}
+    options |= {"resume": resume, "fresh": fresh, **common}
+    wanted = {"datasets": datasets, "methods": methods, "settings": settings}
+    document: dict[str, Any] = {"tables": {}, "audit": None}
+    if table == "all":
+        _check_somewhere(wanted)
+    for name in TABLES if table == "all" else (table,) if table in TABLES else ():
+        found = _run_table(name, wanted, options, part=table == "all")
+        if found is not None:
+            document["tables"][name] = found
+    if table in ("audit", "all"):
+        document["audit"] = _run_audit(datasets if table == "audit" else None, {**common, "resume": resume})
+    document["page"] = _page(folder, needed=table == "all")
+    document["seconds"] = round(time.perf_counter() - start, 3)
+    emit(document, as_json, _show)
+    _leave(document)
+
+
+def _run_table(name: str, wanted: dict[str, Any], options: dict[str, Any], *, part: bool) -> dict[str, Any] | None:
+    """A table's rows and failed cells; None where, of 'all', nothing that was asked for is in this table."""
+    from gsparc.experiments.runner import failed_cells, load_table, run_experiment
+
+    table = load_table(name)
+    chosen = {key: _names(value, _known(table, key)) for key, value in wanted.items()}
+    if part:
+        for key, names in chosen.items():
+            if names is not None and key != "datasets":
+                chosen[key] = [n for n in names if n.lower() in {known.lower() for known in _known(table, key)}]
+        if any(names == [] for names in chosen.values()):
+            say(f"{name}: nothing of what was asked for is in this table")
+            return None
+    file = options["output"] / f"{table.name}.json"
+    try:
+        result = run_experiment(table, **chosen, **options)
+    except KeyboardInterrupt:
+        write_error(
+            f"interrupted; finished cells are kept in {file}. Continue with the same command and --resume "
+            f"(gsparc reproduce {name} --resume ...)."
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    keys = ("title", "question", "x_axis", "metrics", "rows")
+    return {
+        "file": str(file),
+        **{key: result[key] for key in keys},
+        "cells": len(result["cells"]),
+        "failed": {key: result["cells"][key]["error"] for key in failed_cells(result)},
+    }
+
+
+def _check_somewhere(wanted: dict[str, Any]) -> None:
+    """For 'all', which takes of each table what it has: a name that no table has is a mistake."""
+    from gsparc._validation import check_name
+    from gsparc.experiments.runner import load_table
+
+    tables = [load_table(name) for name in TABLES]
+    for key, kind in (("methods", "method"), ("settings", "setting")):
+        known = {name.lower(): name for table in tables for name in _known(table, key)}
+        for name in _names(wanted[key], known) or ():
+            check_name(kind, known.get(name.lower(), name), known.values())
+
+
+def _known(table: Any, kind: str) -> list[str]:
+    """Names of a table, to tell a label with a comma from two labels."""
+    if kind == "methods":
+        return [method.label for method in table.methods]
+    if kind == "settings":
+        return list(dict.fromkeys(setting for name in table.datasets for setting in table.settings(name)))
+    return list(table.datasets)
+
+
+def _names(wanted: Iterable[str] | None, known: Iterable[str]) -> list[str] | None:
+    """Names from options that may be repeated and may hold several, separated by commas."""
+    if not wanted:
+        return None
+    whole = {name.lower() for name in known}
+    names = []
+    for text in wanted:
+        names += [text] if text.lower() in whole else [part.strip() for part in text.split(",")]
+    return [name for name in names if name] or None
+
+
+def _run_audit(datasets: list[str] | None, common: dict[str, Any]) -> dict[str, Any]:
+    from gsparc.experiments.audit import run_audit
+
+    names = _names(datasets, ())
+    if names is not None and len(names) > 1:
+        raise typer.BadParameter("the audit takes one data set.", param_hint="--datasets")
+    result = run_audit(dataset=names[0] if names else None, **common)
+    keys = ("dataset", "rows", "controls", "seen_nodes", "cold_nodes")
+    return {"file": str(common["output"] / "audit.json"), **{key: result[key] for key in keys}}
+
+
+def _page(folder: Path, *, needed: bool) -> str | None:
+    """The page of all results in the folder; plots need an extra, without which one table is made all the same."""
+    from gsparc.exceptions import MissingExtraError
+    from gsparc.report.reproduction import write_page
+
+    try:
+        return str(write_page(folder, folder / _PAGE))
+    except MissingExtraError as error:
+        if needed:
+            raise
+        say(f"note: no page was written: {error}")
+        return None
+
+
+def _leave(document: dict[str, Any]) -> None:
+    """Status 1 with the names of what failed, and of what leaks."""
+    failed = [f"{name}: {key}" for name, table in document["tables"].items() for key in table["failed"]]
+    if failed:
+        shown = "; ".join(failed[:10]) + (f"; and {len(failed) - 10} more" if len(failed) > 10 else "")
+        write_error(f"{len(failed)} cell(s) failed: {shown}. Their reasons are in the result files; try with --resume.")
+    audit = document["audit"]
+    leaks = [] if audit is None else [row for row in audit["rows"] if not row["identical"]]
+    blind = [] if audit is None else [row["estimator"] for row in audit["controls"] if not row["noticed"]]
+    if leaks:
+        write_error(f"the leak test failed: {'; '.join(sorted({row['estimator'] for row in leaks}))}.")
+    if blind:
+        write_error(f"the leak test proves nothing: no change to a seen node was noticed by {'; '.join(blind)}.")
+    if failed or leaks or blind:
+        raise typer.Exit(1)
+
+
+def _show(document: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from gsparc.cli.result_tables import audit_table, result_table
+
+    console = Console()
+    for table in document["tables"].values():
+        console.print("", result_table(table))
+        console.print(f"Results: {table['file']}", highlight=False, markup=False, soft_wrap=True)
+    if document["audit"] is not None:
+        console.print("", audit_table(document["audit"]))
+    if document["page"] is not None:
+        console.print(f"\nPage: {document['page']}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"All of it took {document['seconds']:.0f} s.", highlight=False)

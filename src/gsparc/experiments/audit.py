@@ -1,0 +1,302 @@
+"""The leak test: whether anything of a cold node reaches a fitted model.
+
+A data set is written to a file as it is, and again with its cold nodes changed, permuted, wired otherwise, or not in
+the file at all. From each file the whole pipeline runs: read, cut to the seen nodes, fit, save. Every file of the
+saved model must keep every byte. As a control, a change to one seen node must change the model.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gsparc._runtime import progress_bar
+from gsparc.datasets.base import Dataset, shape_of
+from gsparc.datasets.npz import load_npz, save_npz
+from gsparc.experiments.engine import SMALL_GRAPH, Context
+from gsparc.experiments.provenance import commit, hardware, versions
+from gsparc.experiments.results import write_json
+from gsparc.graph import Graph
+from gsparc.splits import ColdStartSplit
+
+__all__ = ["CHANGES", "Nodes", "Part", "leak_audit", "model_bytes", "pipelines", "run_audit"]
+
+_FILE = "audit.json"
+_UNCHANGED, _CONTROL = "as it is", "features of one seen node changed"
+Ids = NDArray[np.int64]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Positions of the seen, the validation and the cold nodes in the unchanged data set."""
+
+    seen: Ids
+    val: Ids
+    cold: Ids
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a pipeline may use of a file: the seen nodes with their edges, the validation nodes without any."""
+
+    X: Any
+    y: NDArray[np.int64]
+    graph: Graph
+    validation: tuple[Any, NDArray[np.int64]]
+
+
+Fit = Callable[[Part], Any]
+Change = Callable[[Dataset, Nodes, np.random.Generator], Dataset]
+
+
+def _as_it_is(data: Dataset, nodes: Nodes, rng: np.random.Generator) -> Dataset:
+    return data
+
+
+def _changed(data: Dataset, nodes: Nodes, rng: np.random.Generator) -> Dataset:
+    """Features of random seen nodes times 1000, and a class that nobody has."""
+    X = _with_rows_of(data.X, nodes.cold, rng.choice(nodes.seen, len(nodes.cold)), 1000)
+    y = np.array(data.y)
+    y[nodes.cold] = data.num_classes
+    return replace(data, X=X, y=y, class_names=None)
+
+
+def _permuted(data: Dataset, nodes: Nodes, rng: np.random.Generator) -> Dataset:
+    """The cold nodes in another order, with everything that is theirs."""
+    order = np.arange(data.graph.num_nodes)
+    order[nodes.cold] = rng.permutation(nodes.cold)
+    return _taken(data, order)
+
+
+def _rewired(data: Dataset, nodes: Nodes, rng: np.random.Generator) -> Dataset:
+    """No edge of a cold node is left, and as many random ones have come."""
+    cold = np.zeros(data.graph.num_nodes, bool)
+    cold[nodes.cold] = True
+    edges = sp.coo_array(sp.triu(data.graph.to_scipy(), 1))
+    rows, columns = edges.coords
+    stays = ~(cold[rows] | cold[columns])
+    count = max(int((~stays).sum()), len(nodes.cold))
+    fresh = np.stack([rng.choice(nodes.cold, count), rng.integers(len(cold), size=count)])
+    fresh = fresh[:, fresh[0] != fresh[1]]
+    weights = None
+    if data.graph.weights is not None:
+        weights = np.concatenate([edges.data[stays], np.ones(fresh.shape[1], np.float32)])
+    both = np.concatenate([np.stack([rows, columns])[:, stays], fresh], axis=1)
+    return replace(data, graph=Graph.from_edges(both, num_nodes=len(cold), weights=weights))
+
+
+def _removed(data: Dataset, nodes: Nodes, rng: np.random.Generator) -> Dataset:
+    """The file does not hold the cold nodes, nor any of their edges."""
+    return _taken(data, np.sort(np.concatenate([nodes.seen, nodes.val])))
+
+
+CHANGES: dict[str, Change] = {
+    "features and labels of the cold nodes changed": _changed,
+    "cold nodes in another order": _permuted,
+    "edges of the cold nodes replaced by random ones": _rewired,
+    "cold nodes and their edges not in the file": _removed,
+}
+
+
+def _with_rows_of(X: Any, where: Ids, donors: Ids, factor: float) -> Any:
+    """Features with some rows replaced by others, times ``factor``; dense stays dense, sparse sparse."""
+    rows, _ = shape_of(X)
+    source, scale = np.arange(rows), np.ones(rows, np.float32)
+    source[where], scale[where] = donors, factor
+    taken = X[source]
+    if sp.issparse(taken):
+        return sp.csr_array(sp.diags_array(scale) @ taken, dtype=np.float32)
+    return taken * scale[:, None]
+
+
+def _taken(data: Dataset, order: Ids) -> Dataset:
+    ids = np.asarray(data.node_ids)[order]
+    return replace(data, X=data.X[order], y=np.asarray(data.y)[order], graph=data.graph[order], node_ids=ids)
+
+
+def pipelines(*, random_state: int = 0, smoke: bool = False) -> dict[str, Fit]:
+    """The estimators under test by name, on the CPU, where equal input promises equal bytes."""
+    from gsparc.estimators import SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap
+
+    common: Record = {"random_state": random_state, "device": "cpu"}
+    map_: Record = {}
+    heads: Record = {}
+    links: Record = {}
+    if smoke:
+        map_ = {"n_components": 4, "hidden_channels": (8,), "max_steps": 20, "batch_size": 64}
+        heads = {"spectral_map": SpectralMap(**map_), "hidden_channels": 8, "max_steps": 3}
+        links = {"n_components": 8, "n_maps": 2, "hidden_channels": (8,), "batch_size": 64}
+        links |= {"spectral_steps": 10, "refine_steps": 20}
+
+    def classifier(backbone: str) -> Fit:
+        return lambda part: SparcClassifier(backbone, **heads, **common).fit(
+            part.X, part.y, graph=part.graph, validation=part.validation
+        )
+
+    def clusterer(part: Part) -> Any:
+        few: Record = {"spectral_map": SpectralMap(**map_)} if smoke else {}
+        return SparcClusterer(int(part.y.max()) + 1, **few, **common).fit(part.X, graph=part.graph)
+
+    fits: dict[str, Fit] = {"SpectralMap": lambda part: SpectralMap(**map_, **common).fit(part.X, graph=part.graph)}
+    fits |= {f"SparcClassifier, {name}": classifier(name) for name in ("auto", "gcn", "phormer", "samba")}
+    fits["SparcClusterer"] = clusterer
+    fits["SparcLinkPredictor"] = lambda part: SparcLinkPredictor(**links, **common).fit(part.X, graph=part.graph)
+    return fits
+
+
+def model_bytes(model: Any, folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of the saved model."""
+    model.save(folder)
+    return {
+        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def leak_audit(
+    data: Dataset,
+    fits: Mapping[str, Fit],
+    *,
+    split: str = "dense",
+    random_state: int = 0,
+    show_progress: bool = False,
+) -> Record:
+    """Fit each pipeline from every version of a data set's file and compare the saved models.
+
+    Parameters
+    ----------
+    data : Dataset
+        With labels.
+    fits : mapping
+        Name of an estimator to a function from a :class:`Part` to a fitted model with ``save``.
+    split : str
+        Which nodes are cold: a name that :class:`~gsparc.splits.ColdStartSplit` knows.
+    random_state : int
+        Seed of the split and of the changes.
+    show_progress : bool
+        A bar on standard error.
+
+    Returns
+    -------
+    dict
+        ``rows``: one for each estimator and change, with ``identical``, the number of ``files`` compared, one digest
+        over all of them as ``sha256``, and the names of those that ``differ``. ``controls``: for each estimator
+        whether a change to a seen node was noticed, as it must be.
+    """
+    n = data.graph.num_nodes
+    data = replace(data, node_ids=np.array([f"n{i}" for i in range(n)]), feature_names=None)
+    (fold,) = ColdStartSplit(split, random_state=random_state).folds(data.X, data.y, data.groups)
+    nodes = Nodes(fold.seen, fold.val, fold.cold)
+    rows, controls, done = [], [], 0
+    with (
+        tempfile.TemporaryDirectory(prefix="gsparc-audit-") as place,
+        progress_bar("audit", len(fits) * (len(CHANGES) + 2), show=show_progress) as bar,
+    ):
+        folder = Path(place)
+        files = _write_files(data, nodes, random_state, folder)
+        for name, fit in fits.items():
+            found: dict[str, dict[str, str]] = {}
+            for change, file in files.items():
+                found[change] = model_bytes(fit(_part(file, data, nodes, fold.labelled)), folder / "model")
+                done += 1
+                bar.update(done, last=name)
+            expected, control = found.pop(_UNCHANGED), found.pop(_CONTROL)
+            controls.append({"estimator": name, "change": _CONTROL, "noticed": control != expected})
+            rows += [_row(name, change, expected, digests) for change, digests in found.items()]
+    return {"rows": rows, "controls": controls, "cold_nodes": len(nodes.cold), "seen_nodes": len(nodes.seen)}
+
+
+def _write_files(data: Dataset, nodes: Nodes, seed: int, folder: Path) -> dict[str, Path]:
+    """One file for the data set as it is, one for each change, one for the control."""
+    changes = {_UNCHANGED: _as_it_is, **CHANGES, _CONTROL: _seen_changed}
+    plain = replace(data, groups=None)
+    return {
+        name: save_npz(change(plain, nodes, np.random.default_rng(seed)), folder / f"{number}.npz")
+        for number, (name, change) in enumerate(changes.items())
+    }
+
+
+def _seen_changed(data: Dataset, nodes: Nodes, rng: np.random.Generator) -> Dataset:
+    """The control: one seen node gets the features of another one, times 2."""
+    return replace(data, X=_with_rows_of(data.X, nodes.seen[:1], nodes.seen[-1:], 2))
+
+
+def _part(file: Path, original: Dataset, nodes: Nodes, labelled: Ids) -> Part:
+    """What may be used of a file: found by the nodes' names, as positions differ between the files."""
+    data = load_npz(file)
+    names = np.asarray(original.node_ids)
+    seen, val = (data.graph.ids_to_index(names[where]) for where in (nodes.seen, nodes.val))
+    labels = np.asarray(data.y)
+    y = np.where(np.isin(nodes.seen, labelled), labels[seen], -1)
+    return Part(data.X[seen], y, data.graph[seen], (data.X[val], labels[val]))
+
+
+def _row(estimator: str, change: str, expected: dict[str, str], found: dict[str, str]) -> Record:
+    differ = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    whole = hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in found.items()).encode()).hexdigest()
+    return {
+        "estimator": estimator,
+        "change": change,
+        "identical": not differ,
+        "files": len(expected),
+        "differ": differ,
+        "sha256": whole,
+    }
+
+
+def run_audit(
+    output: Path,
+    *,
+    dataset: str | None = None,
+    smoke: bool = False,
+    data_dir: Path | None = None,
+    generated: bool = False,
+    resume: bool = False,
+    random_state: int = 0,
+    show_progress: bool = True,
+) -> Record:
+    """The leak test on all estimators of the library, written to ``output/audit.json``.
+
+    The data set is Cora unless said otherwise, in a smoke run the small generated graph. With ``resume`` a result of
+    the same commit and versions is not made again.
+    """
+    dataset = dataset or (SMALL_GRAPH if smoke else "cora")
+    same = {"experiment": "audit", "versions": versions(), "commit": commit(), "dataset": dataset}
+    same |= {"seed": random_state, "smoke": smoke}
+    if resume and (before := _earlier(output / _FILE, same)) is not None:
+        return before
+    context = Context(dataset, "cpu", smoke, data_dir, generated)
+    fits = pipelines(random_state=random_state, smoke=smoke)
+    found = leak_audit(context.data, fits, random_state=random_state, show_progress=show_progress)
+    document = {
+        **same,
+        "title": "Leak test of the whole pipeline.",
+        "question": "Does anything of a cold node reach a fitted model?",
+        "hardware": hardware(),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        **found,
+    }
+    write_json(output / _FILE, document)
+    return document
+
+
+def _earlier(file: Path, same: Record) -> Record | None:
+    """The result in ``file`` if it is of the same source, versions and data."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    known = isinstance(document, dict) and same["commit"] != "unknown"
+    return document if known and all(document.get(key) == value for key, value in same.items()) else None

@@ -1,0 +1,190 @@
+"""The result file of a table: read, checked against the present run, and written whole after every cell."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gsparc.exceptions import InputError, OutputError
+from gsparc.experiments.engine import Cell, Experiment
+from gsparc.experiments.provenance import commit, hardware, versions
+from gsparc.experiments.rows import group_order, group_rows
+
+__all__ = ["ResultFile", "plain", "read_result", "write_json"]
+
+Record = dict[str, Any]
+_OTHERWISE = "Pass --fresh to start over, or another folder with --output."
+
+
+def plain(value: Any) -> Any:
+    """Values that JSON knows: numpy's numbers and arrays as Python's, NaN and infinities as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    raise TypeError(f"a cell gave a {type(value).__name__}; numbers, strings, lists and dicts can be written.")
+
+
+def write_json(path: Path, document: Record) -> None:
+    """One JSON document, a line for every cell and row, that appears under its name only when it is complete."""
+    text = "{\n" + ",\n".join(f"{_json(key)}: {_lines(value)}" for key, value in document.items()) + "\n}\n"
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(
+            f"the results cannot be written to {path} ({error.strerror or error}). Choose a folder that can be written."
+        ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
+def _lines(value: Any) -> str:
+    """JSON with one line for each entry of a list of records or of a dict of them."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return "[\n " + ",\n ".join(map(_json, value)) + "\n]"
+    if isinstance(value, dict) and value and all(isinstance(entry, dict) for entry in value.values()):
+        return "{\n " + ",\n ".join(f"{_json(key)}: {_json(entry)}" for key, entry in value.items()) + "\n}"
+    return _json(value)
+
+
+def read_result(path: Path) -> Record:
+    """A result file; says what is wrong with one that cannot be used."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as a result file ({error}). {_OTHERWISE}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("cells"), dict):
+        raise InputError(f"{path} is no result file of this command: it holds no cells. {_OTHERWISE}")
+    return document
+
+
+class ResultFile:
+    """The cells of one table on disk.
+
+    Parameters
+    ----------
+    path : Path
+        ``results/NAME.json``.
+    experiment : Experiment
+        The table.
+    smoke : bool
+        Whether this run is a smoke run, whose figures mean nothing.
+    """
+
+    def __init__(self, path: Path, experiment: Experiment, *, smoke: bool = False) -> None:
+        self.path, self.experiment, self.smoke = path, experiment, smoke
+        self.cells: dict[str, Record] = {}
+        self.groups: dict[tuple[str, str], None] = {}  # data sets and settings that get rows, even without a cell
+        self._header: Record = {"versions": versions(), "hardware": hardware(), "commit": commit()}
+        self._other_hardware: list[Record] = []
+        self._rows: dict[tuple[str, str], list[Record]] = {}
+
+    @property
+    def finished(self) -> set[str]:
+        """Keys of the cells that need not run again: failed ones are tried anew."""
+        return {key for key, record in self.cells.items() if "error" not in record}
+
+    def open(self, *, resume: bool, fresh: bool) -> None:
+        """Take over the cells of an earlier run, or refuse to mix or overwrite them."""
+        if fresh or not self.path.exists():
+            return
+        document = read_result(self.path)
+        done = sum("error" not in record for record in document["cells"].values())
+        if not resume:
+            if done:
+                raise InputError(
+                    f"{self.path} holds {done} finished cell(s) of an earlier run. Pass --resume to keep them and run "
+                    f"only what is missing. {_OTHERWISE}"
+                )
+            return
+        self._check_same(document)
+        self.cells = dict(document["cells"])
+        known = document.get("other_hardware", [])
+        self._other_hardware = known + [document["hardware"]] * (document["hardware"] not in known)
+        self.groups |= dict.fromkeys((row["dataset"], row["setting"]) for row in document.get("rows", []))
+
+    def check_generated(self, dataset: str, generated: bool) -> None:
+        """Refuse to put figures from a generated graph beside those of the real one."""
+        for key, record in self.cells.items():
+            if Cell.from_key(key).dataset == dataset and bool(record.get("generated")) != generated:
+                kinds = ("a generated graph", "the data set itself")
+                was, now = kinds if not generated else kinds[::-1]
+                raise InputError(
+                    f"{self.path} holds cells of {dataset!r} from {was}, this run uses {now}. {_OTHERWISE}"
+                )
+
+    def _check_same(self, document: Record) -> None:
+        """Same versions, same GPU: else one header could not speak for all cells."""
+        before, now = document.get("versions", {}), self._header["versions"]
+        changed = [f"{name} {before.get(name)} (now {now[name]})" for name in now if before.get(name) != now[name]]
+        gpu, gpu_now = document.get("hardware", {}).get("gpu"), self._header["hardware"]["gpu"]
+        if gpu != gpu_now:
+            changed.append(f"{gpu or 'no GPU'} (now {gpu_now or 'no GPU'})")
+        if bool(document.get("smoke")) != self.smoke:
+            changed.append("a smoke run (now a real one)" if document.get("smoke") else "a real run (now a smoke run)")
+        if document.get("experiment") != self.experiment.name:
+            changed.append(f"table {document.get('experiment')!r} (now {self.experiment.name!r})")
+        if changed:
+            raise InputError(
+                f"{self.path} was made with {', '.join(changed)}; cells of both cannot stand in one table. {_OTHERWISE}"
+            )
+
+    def add(self, cell: Cell, record: Record) -> None:
+        """Keep a finished cell and write the file."""
+        self.cells[cell.key] = {**record, "commit": self._header["commit"]}
+        self.groups.setdefault((cell.dataset, cell.setting))
+        self._rows.pop((cell.dataset, cell.setting), None)
+        self.write()
+
+    def write(self) -> None:
+        """Write everything; only groups of rows that a new cell belongs to are worked out again."""
+        write_json(self.path, self.document())
+
+    def document(self) -> Record:
+        """All that the file holds."""
+        table = self.experiment
+        others = [machine for machine in self._other_hardware if machine != self._header["hardware"]]
+        return {
+            "experiment": table.name,
+            "title": table.title,
+            "question": table.question,
+            "x_axis": table.x_axis,
+            "smoke": self.smoke,
+            **self._header,
+            "other_hardware": others,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "methods": [asdict(method) for method in table.methods],
+            "metrics": [asdict(metric) for metric in table.metrics],
+            "rows": self._all_rows(),
+            "cells": dict(sorted(self.cells.items())),
+        }
+
+    def _all_rows(self) -> list[Record]:
+        for group in self.groups:
+            if group not in self._rows:
+                self._rows[group] = group_rows(self.experiment, *group, self.cells)
+        order = group_order(self.experiment, self.groups)
+        return [row for group in order for row in self._rows[group]]

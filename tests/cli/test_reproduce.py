@@ -1,0 +1,193 @@
+"""``gsparc reproduce``: its options, what it prints and leaves, and every table of the paper in a smoke run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gsparc.cli.reproduce import TABLES, WORDS
+from gsparc.experiments import audit, runner
+from gsparc.experiments.engine import Experiment
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """The table whose numbers are known stands in for all of the paper's."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "experiments"))
+    table = importlib.import_module("fake_table").TABLE
+    monkeypatch.setattr(runner, "load_table", lambda name: table)
+    return table
+
+
+def fails(done: subprocess.CompletedProcess[str], pattern: str, status: int = 1) -> None:
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    assert re.search(pattern, " ".join(done.stderr.split())), done.stderr
+
+
+@pytest.fixture
+def make(inside, fake: Experiment, tmp_path: Path):
+    """Run the command on two methods and two seeds, unless told otherwise."""
+
+    def run(*arguments: object, table: str = "links", methods: str | None = "Ours,A") -> Any:
+        part = ["--methods", methods] if methods else []
+        return inside(
+            "reproduce", table, "--seeds", 2, "--splits", "dense", "--device", "cpu", "-q", "-o", tmp_path / "out",
+            *part, *arguments,
+        )  # fmt: skip
+
+    return run
+
+
+def test_the_table_is_printed_and_the_page_written(make, tmp_path: Path) -> None:
+    done = make()
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"generated +dense +Ours +61\.0 ± 1\.4 \(paper +64\.5\)", done.stdout)
+    assert re.search(r"\+1\.5 \[-4\.9, \+7\.9\] to A", done.stdout)
+    assert "no accuracy on the real data set is claimed" in done.stdout
+    page = tmp_path / "out" / "reproduction.html"
+    assert f"Page: {page}" in done.stdout.replace("\n", "")
+    assert "Are the rows right?" in page.read_text(encoding="utf-8")
+    assert (tmp_path / "out" / "fake.json").is_file()
+
+
+def test_json_is_one_document(make, tmp_path: Path) -> None:
+    done = make("--json")
+    document = json.loads(done.stdout)
+    table = document["tables"]["links"]
+    assert (table["cells"], table["failed"], document["audit"]) == (4, {}, None)
+    assert table["rows"][0]["metrics"]["cold"]["mean"] == 61.0
+    assert Path(document["page"]).is_file()
+
+
+def test_failed_cells_are_named_and_the_status_is_1(make) -> None:
+    done = make("--json", methods="Ours,Broken")
+    fails(done, r"error: 2 cell\(s\) failed: links: generated \| dense \| Broken \| 0; .*--resume")
+    document = json.loads(done.stdout)
+    assert document["tables"]["links"]["failed"]["generated | dense | Broken | 0"] == "ValueError: two lines"
+
+
+def test_an_earlier_result_needs_resume_or_fresh(make) -> None:
+    assert make().returncode == 0
+    fails(make(), r"error: .*fake\.json holds 4 finished cell\(s\).*--resume")
+    assert make("--resume", methods="Ours,A,B").returncode == 0
+    document = json.loads(make("--fresh", "--json", methods="A").stdout)
+    assert document["tables"]["links"]["cells"] == 2
+    fails(make("--fresh", "--resume"), "--resume to keep", status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (["classificatoin"], "unknown table 'classificatoin'. Did you mean 'classification'"),
+        (["links", "--methods", "Our"], "unknown method 'Our'. Did you mean 'Ours'"),
+        (["links", "--datasets", "coar"], "unknown data set 'coar'. Did you mean 'cora'"),
+        (["links", "--splits", "dens"], "unknown setting 'dens'. Did you mean 'dense'"),
+        (["all", "--methods", "Our"], "unknown method 'Our'. Did you mean 'Ours'"),
+        (["links", "--device", "abacus"], "device='abacus' is not a device"),
+        (["links", "--datasets", "reddit", "--data-dir", "nowhere"], "'reddit' are not on this machine.*--generated"),
+    ],
+)
+def test_bad_names_and_missing_data(
+    inside, fake: Experiment, tmp_path: Path, arguments: list[str], pattern: str
+) -> None:
+    fails(inside("reproduce", *arguments, "-q", "-o", tmp_path), pattern)
+
+
+@pytest.mark.parametrize("arguments", [["links", "--seeds", "0"], ["links", "--jobs", "0"], []])
+def test_wrong_usage_is_status_2(inside, fake: Experiment, arguments: list[str]) -> None:
+    fails(inside("reproduce", *arguments), "", status=2)
+
+
+def test_an_interrupt_says_how_to_continue(make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_experiment", interrupted)
+    fails(make(), r"interrupted; finished cells are kept in .*fake\.json.*--resume", status=130)
+
+
+def leaky(**_: object) -> dict[str, Any]:
+    from gsparc.estimators import SpectralMap
+
+    small = {"hidden_channels": (4,), "max_steps": 3, "batch_size": 64, "device": "cpu"}
+    seeds = iter(range(100))  # another seed for every fit: no two models are alike
+    return {"SpectralMap": lambda part: SpectralMap(2, random_state=next(seeds), **small).fit(part.X, graph=part.graph)}
+
+
+def test_a_leak_is_a_failure(inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "pipelines", leaky)
+    done = inside("reproduce", "audit", "--smoke", "-q", "-o", tmp_path)
+    fails(done, "error: the leak test failed: SpectralMap")
+    assert "weights.safetensors" in done.stdout
+    assert "bytes differ" in (tmp_path / "reproduction.html").read_text(encoding="utf-8")
+
+
+def test_help_shows_examples_and_all_words(inside) -> None:
+    done = inside("reproduce", "--help")
+    assert "Example: gsparc reproduce classification" in " ".join(done.stdout.split())
+    assert all(word in done.stdout for word in WORDS)
+
+
+# The real tables, and the leak test on the real estimators.
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_smoke_of_every_table(inside, tmp_path: Path, name: str) -> None:
+    done = inside("reproduce", name, "--smoke", "--device", "cpu", "-q", "--json", "-o", tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = json.loads(done.stdout)["tables"][name]
+    headline = table["metrics"][0]["name"]
+    for row in table["rows"]:
+        figures = [entry["mean"] for entry in row["metrics"].values()]
+        assert row["reason"] or any(mean is not None for mean in figures) or row["curves"], row["method"]
+        assert row["generated"] or row["reason"]
+    assert any(row["metrics"][headline]["mean"] is not None for row in table["rows"] if row["ours"])
+
+
+def test_smoke_of_the_audit(inside, tmp_path: Path) -> None:
+    done = inside("reproduce", "audit", "--smoke", "-q", "-o", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "differ" not in done.stdout
+    rows = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))["rows"]
+    assert len(rows) == 4 * len(audit.pipelines(smoke=True))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", TABLES)
+def test_smoke_of_every_table_on_cora(inside, tmp_path: Path, data_folder: Path, name: str) -> None:
+    table = runner.load_table(name)
+    ours = next(method.label for method in table.methods if method.ours)
+    done = inside(
+        "reproduce", name, "--smoke", "--datasets", "cora", "--methods", ours, "--data-dir", data_folder,
+        "--splits", table.settings("cora")[0], "--device", "cpu", "-q", "--json", "-o", tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["tables"][name]["rows"]
+    assert [row["method"] for row in rows if not row["reason"]] == [ours]
+    assert not any(row["generated"] for row in rows)
+
+
+def test_a_killed_command_continues(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gsparc", "reproduce", "links", "--smoke", "-q", "-o", str(tmp_path), "--resume"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    file, end = tmp_path / "links.json", time.monotonic() + 120
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    before = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    assert before
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=200, check=True)
+    after = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    assert len(after) == json.loads(done.stdout)["tables"]["links"]["cells"] > len(before)
+    assert {key: after[key] for key in before} == before

@@ -1,0 +1,120 @@
+"""The leak test finds leaks of every kind, and passes pipelines that have none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gsparc.datasets import load_npz, make_blocks
+from gsparc.estimators import SpectralMap
+from gsparc.experiments import audit
+from gsparc.experiments.audit import CHANGES, Nodes, Part, leak_audit, pipelines, run_audit
+from gsparc.splits import ColdStartSplit
+
+DATA = make_blocks(120, 500, 5, branching=(3,), random_state=0)
+SPARSE = replace(DATA, X=sp.csr_array(np.maximum(np.asarray(DATA.X), 0)))
+
+
+class Model:
+    """Saves the numbers that it is given."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self.arrays = arrays
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        for number, array in enumerate(self.arrays):
+            (folder / f"{number}.bin").write_bytes(np.ascontiguousarray(array).tobytes())
+
+
+def fit(part: Part) -> Model:
+    X = part.X.toarray() if sp.issparse(part.X) else part.X
+    return Model(X, part.y, part.graph.indptr, part.graph.indices)
+
+
+@pytest.mark.parametrize("data", [DATA, SPARSE], ids=["dense", "sparse"])
+def test_a_pipeline_without_leaks_passes(data: Any) -> None:
+    found = leak_audit(data, {"all of it": fit})
+    assert [row["change"] for row in found["rows"]] == list(CHANGES)
+    assert all(row["identical"] and row["files"] == 4 and row["differ"] == [] for row in found["rows"])
+    assert len({row["sha256"] for row in found["rows"]}) == 1
+    assert found["controls"][0]["noticed"]
+    assert (found["cold_nodes"], found["seen_nodes"]) == (24, 90)
+
+
+def test_a_model_of_the_library_passes() -> None:
+    small = {"hidden_channels": (4,), "max_steps": 5, "batch_size": 32, "random_state": 0, "device": "cpu"}
+    found = leak_audit(DATA, {"map": lambda part: SpectralMap(2, **small).fit(part.X, graph=part.graph)})
+    assert all(row["identical"] for row in found["rows"])
+    assert found["controls"][0]["noticed"]
+
+
+def leaky_part(file: Path, *rest: Any, kind: str, original: Any) -> Part:
+    """The same cut, but with something of the whole file in it."""
+    part, whole = original(file, *rest), load_npz(file)
+    if kind == "scaled over all nodes":
+        return replace(part, X=part.X / np.abs(np.asarray(whole.X)).max(axis=0))
+    if kind == "degrees of the whole graph":
+        degrees = np.diff(whole.graph.indptr)[: len(part.y)]
+        return replace(part, X=np.column_stack([part.X, degrees]))
+    return replace(part, X=np.column_stack([part.X, np.asarray(whole.X)[: len(part.y), 0]]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "caught"),
+    [
+        ("scaled over all nodes", {0, 3}),
+        ("degrees of the whole graph", {1, 2, 3}),
+        ("rows by position", {0, 1, 3}),
+    ],
+)
+def test_leaks_are_caught(monkeypatch: pytest.MonkeyPatch, kind: str, caught: set[int]) -> None:
+    monkeypatch.setattr(audit, "_part", partial(leaky_part, kind=kind, original=audit._part))
+    found = leak_audit(DATA, {"leaky": fit})
+    assert {i for i, row in enumerate(found["rows"]) if not row["identical"]} == caught
+    assert all(row["differ"] == ["0.bin"] for row in found["rows"] if not row["identical"])
+
+
+def test_a_model_that_learns_nothing_fails_the_control() -> None:
+    assert not leak_audit(DATA, {"constant": lambda part: Model(np.zeros(3))})["controls"][0]["noticed"]
+
+
+def test_changes_touch_only_cold_nodes_and_do_touch_them() -> None:
+    (fold,) = ColdStartSplit("dense", random_state=0).folds(DATA.X, DATA.y)
+    nodes = Nodes(fold.seen, fold.val, fold.cold)
+    data = replace(DATA, node_ids=np.arange(120).astype(str))
+    for name, change in CHANGES.items():
+        new = change(data, nodes, np.random.default_rng(0))
+        where = np.flatnonzero(np.isin(np.asarray(new.node_ids), fold.seen.astype(str)))
+        np.testing.assert_array_equal(np.asarray(new.X)[where], np.asarray(data.X)[fold.seen])
+        assert new.graph[where].num_edges == data.graph[fold.seen].num_edges
+        same_size = new.graph.num_nodes == 120
+        assert not same_size or (new.X != data.X).any() or new.graph != data.graph, name
+
+
+def test_the_file_and_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "pipelines", lambda **_: {"all of it": fit})
+    monkeypatch.setenv("GSPARC_COMMIT", "abc")
+    first = run_audit(tmp_path, smoke=True, show_progress=False)
+    stored = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
+    assert stored == first
+    assert (stored["experiment"], stored["dataset"], stored["commit"]) == ("audit", "generated", "abc")
+    monkeypatch.setattr(audit, "leak_audit", lambda *_, **__: pytest.fail("it was made again"))
+    assert run_audit(tmp_path, smoke=True, resume=True, show_progress=False) == first
+    monkeypatch.setenv("GSPARC_COMMIT", "def")
+    with pytest.raises(pytest.fail.Exception, match="made again"):
+        run_audit(tmp_path, smoke=True, resume=True, show_progress=False)
+
+
+def test_every_estimator_is_under_test() -> None:
+    from gsparc import estimators
+
+    public = {name for name in estimators.__all__ if name.startswith(("Sparc", "Spectral"))}
+    assert {name.partition(",")[0] for name in pipelines()} == public

@@ -1,0 +1,65 @@
+"""The convergence table: its shape of batches, its measure, a smoke run of each method."""
+
+from __future__ import annotations
+
+import pytest
+
+from gsparc.experiments.engine import Cell, Context, plan
+from gsparc.experiments.minibatch import EPOCHS, TABLE, batch_shape, first_reached
+
+pytest.importorskip("torch_geometric")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parts", "batch"),
+    [(232_965, 1503, 20), (18_534, 120, 18), (2_546, 16, 3), (376, 7, 1), (5, 5, 1)],
+)
+def test_batches_are_those_of_reddit_or_seven_an_epoch(nodes: int, parts: int, batch: int) -> None:
+    assert batch_shape(nodes) == (parts, batch)
+
+
+def test_first_reached_counts_from_one() -> None:
+    assert first_reached([50.0, 79.9, 80.0, 81.0], 80.0) == 3
+    assert first_reached([80.0], 80.0) == 1
+    assert first_reached([50.0], 80.0) is None
+
+
+def test_the_table_says_what_it_is() -> None:
+    assert TABLE.name == "minibatch"
+    assert [method.label for method in TABLE.methods if method.ours] == ["Spectral batches"]
+    assert TABLE.metrics[0].name == "epochs"
+    assert TABLE.metrics[0].better == "lower"
+    assert str(EPOCHS + 1) in TABLE.metrics[0].title
+    assert {cell.dataset for cell in plan(TABLE, seeds=range(1))} == {"cora", "pubmed", "reddit"}
+
+
+@pytest.mark.parametrize("method", [method.label for method in TABLE.methods])
+def test_a_smoke_cell(method: str) -> None:
+    if method == "METIS batches":
+        pytest.importorskip("pymetis")
+    numbers = TABLE.run(Cell("generated", "paper", method, 0), Context("generated", device="cpu", smoke=True))
+    curves = ("accuracy", "validation", "epoch", "training_seconds_curve", "seconds_curve")
+    assert all(len(numbers[name]) == 2 for name in curves)
+    assert 1 <= numbers["epochs"] <= 3
+    assert numbers["seconds_curve"][0] >= numbers["training_seconds_curve"][0] + numbers["partition_seconds"]
+    assert numbers["accuracy_last"] == numbers["accuracy"][-1]
+    assert ("seconds_all" in numbers) == (numbers["reached"] == 100.0)
+
+
+def test_random_batches_reach_their_own_end_and_repeat() -> None:
+    cell = Cell("generated", "paper", "Random batches", 1)
+    context = Context("generated", device="cpu", smoke=True)
+    numbers = TABLE.run(cell, context)
+    assert numbers["reached"] == 100.0
+    assert TABLE.run(cell, context)["accuracy"] == numbers["accuracy"]
+
+
+def test_noise_is_for_generated_graphs_only_and_changes_what_is_learned() -> None:
+    assert TABLE.settings("pubmed") == ("paper",)
+    assert TABLE.settings("reddit") == ("paper", "noise 8", "noise 25")
+    cell = Cell("reddit", "noise 25", "Random batches", 0)
+    assert "generated graphs" in TABLE.run(cell, Context("reddit", device="cpu"))["not_applicable"]
+    context = Context("generated", device="cpu", smoke=True)
+    plain = TABLE.run(Cell("generated", "paper", "Random batches", 0), context)
+    noisy = TABLE.run(Cell("generated", "noise 25", "Random batches", 0), context)
+    assert noisy["accuracy_last"] < plain["accuracy_last"]
