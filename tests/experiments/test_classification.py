@@ -10,7 +10,15 @@ import pytest
 
 from gsparc.baselines import MLPBaseline
 from gsparc.experiments import classification, cold_share
-from gsparc.experiments.classification import CONNECTED, NO_TEST, WITHOUT_GRAPH, ask, class_question, make_model
+from gsparc.experiments.classification import (
+    CONNECTED,
+    NO_TEST,
+    WITHOUT_GRAPH,
+    Averaged,
+    ask,
+    class_question,
+    make_model,
+)
 from gsparc.experiments.engine import Cell, Context, plan
 from gsparc.splits import ColdStartSplit
 
@@ -79,7 +87,7 @@ def test_a_class_without_labels_counts_as_wrong() -> None:
 
 def test_settings_and_reasons() -> None:
     assert TABLE.settings("cora") == ("paper", "dense", "few")
-    assert TABLE.settings("debian") == ("paper", "dense", "tenth")
+    assert TABLE.settings("debian") == ("dense", "tenth")
     assert TABLE.skip("cora", "few", "GCN") is None
     assert "not applicable to cold nodes" in str(TABLE.skip("cora", "dense", "GCN"))
     assert TABLE.skip("cora", "dense", "GLNN") is None
@@ -92,6 +100,25 @@ def test_settings_and_reasons() -> None:
     for method in TABLE.methods:
         assert method.cold.startswith("not applicable") == (method.label in CONNECTED)
     assert set(WITHOUT_GRAPH) | set(CONNECTED) < set(LABELS)
+
+
+def test_averaged_starts_by_hand() -> None:
+    class Model:
+        def __init__(self, random_state: int) -> None:
+            self.seed, self.classes_ = random_state, np.array([3, 5])
+
+        def fit(self, X, y, validation=None):
+            return self
+
+        def predict_proba(self, X) -> np.ndarray:
+            return np.array([[0.9, 0.1]]) if self.seed == 2000 else np.array([[0.4, 0.6]])
+
+    model = Averaged(lambda own: Model(**own), 2, starts=3).fit(None, None)
+    assert [one.seed for one in model.models] == [2000, 2001, 2002]
+    np.testing.assert_allclose(model.predict_proba(None), [[1.7 / 3, 1.3 / 3]])  # two of three say 5
+    assert model.predict(None).tolist() == [3]
+    assert TABLE.skip("cora", "paper", "MLP, 6 starts")
+    assert TABLE.skip("cora", "dense", "MLP, 6 starts") is None
 
 
 def test_figures_of_the_paper() -> None:

@@ -14,8 +14,8 @@ from gsparc.experiments.engine import Cell, Context, Experiment, Metric
 
 __all__ = ["SHARES", "TABLE"]
 
-SHARES = ("0.03", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7")
-_LABELS = ("gsparc auto", "SPARCphormer", "GraphSAGE", "feature transformer", "MLP", "GLNN")
+SHARES = ("0.03", "0.1", "0.2", "0.35", "0.5", "0.7")
+_LABELS = ("SPARCphormer", "GraphSAGE", "feature transformer", "MLP", "GLNN")
 
 
 def run(cell: Cell, context: Context) -> dict[str, Any]:

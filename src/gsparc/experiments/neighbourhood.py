@@ -152,11 +152,16 @@ def _space(label: str, data: Dataset, fold: Fold, context: Context, seed: int) -
         seen, cold = mapped.transform(X), mapped.transform(X_cold)
         score = by_cosine(seen)
         return (lambda at: score(seen[at])), (lambda at: score(cold[at]))
-    if label == "SPARC links":
+    if label in ("F_theta, regularised", "SPARC links"):
         from gsparc.estimators.links import SparcLinkPredictor
 
         small: dict[str, Any] = common | context.steps(n_maps=1, n_components=16, spectral_steps=5, refine_steps=5)
-        links = SparcLinkPredictor(**small).fit(X, graph=graph)
+        alone: dict[str, Any] = {} if label == "SPARC links" else {"n_maps": 1, "refine": False}
+        links = SparcLinkPredictor(**small | alone).fit(X, graph=graph)
+        if alone:
+            seen, cold = links.maps_[0].transform(X), links.maps_[0].transform(X_cold)
+            score = by_cosine(seen)
+            return (lambda at: score(seen[at])), (lambda at: score(cold[at]))
         return (lambda at: links.score_all(X[at])), (lambda at: links.score_all(X_cold[at]))
     score = by_distance(X) if label == "features, Euclidean" else by_cosine(X)
     return (lambda at: score(X[at])), (lambda at: score(X_cold[at]))
@@ -190,6 +195,12 @@ TABLE = Experiment(
             "F_theta",
             "features of the seen nodes and the edges among them; some of these nodes, their edges hidden, "
             "decide when to stop",
+            "its own features only",
+            ours=True,
+        ),
+        Method(
+            "F_theta, regularised",
+            "as F_theta; hundreds of components, a linear path and dropout, as for links",
             "its own features only",
             ours=True,
         ),
