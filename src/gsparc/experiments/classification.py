@@ -121,7 +121,7 @@ def _majority() -> Any:
 class Averaged:
     """Several random starts of one method; their probabilities are averaged."""
 
-    def __init__(self, make: Callable[[dict[str, int]], Any], seed: int, starts: int = STARTS) -> None:
+    def __init__(self, make: Callable[[dict[str, Any]], Any], seed: int, starts: int = STARTS) -> None:
         self.make, self.seed, self.starts = make, seed, starts
 
     def fit(self, X: Any, y: Any, **more: Any) -> Averaged:
