@@ -59,7 +59,14 @@ DATA = communities_of_blobs(600, num_blobs=30, dim=16, random_state=0)
 COLD = np.arange(600) >= 500
 SEEN = np.flatnonzero(~COLD)
 MODEL = SimMLPBaseline(
-    channels=64, max_steps=100, learning_rate=3e-3, dropout=0.0, input_dropout=0.0, random_state=0, device="cpu"
+    channels=64,
+    reconstruction=0.1,
+    max_steps=100,
+    learning_rate=3e-3,
+    dropout=0.0,
+    input_dropout=0.0,
+    random_state=0,
+    device="cpu",
 )
 
 
