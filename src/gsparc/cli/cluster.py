@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
-from gsparc.cli.embed import Data, Label, ModelIn, ModelOut, New, check_sources, check_width, join_ids
+from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit
+from gsparc.cli.embed import Data, Label, ModelIn, ModelOut, New, check_sources, fitted_with_rows, id_columns
 
 NAME = "cluster"
 
@@ -45,6 +45,8 @@ def run(
 
     Example:  gsparc cluster debian --n-clusters 30 -o clusters.parquet --model-out clusters
     """
+    import numpy as np
+
     from gsparc.cli.files import check_output, write_table
 
     check_sources(data, new, model, model_out, label)
@@ -55,7 +57,12 @@ def run(
     asked = {"n_clusters": n_clusters, "n_components": components, "alpha": alpha, "max_steps": max_steps}
     settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     settings |= {"random_state": seed, "verbose": 1}
-    clusterer, columns = _clusters(data, new, label, model, model_out, settings)
+    sources: dict[str, Any] = {"data": data, "new": new, "label": label, "model": model, "model_out": model_out}
+    clusterer, parts = fitted_with_rows("SparcClusterer", settings, **sources)
+    shares = [clusterer.predict_proba(X) for _, X in parts]
+    columns = id_columns(parts, new)
+    columns["cluster"] = np.concatenate([share.argmax(axis=1).astype(np.int32) for share in shares])
+    columns["membership"] = np.concatenate([share.max(axis=1) for share in shares]).astype(np.float32)
     write_table(output, columns)
     document = {
         "output": str(output),
@@ -68,52 +75,6 @@ def run(
         "seconds": round(time.perf_counter() - start, 3),
     }
     emit(document, as_json, _show)
-
-
-def _clusters(
-    data: str | None,
-    new: str | None,
-    label: str | None,
-    model: Path | None,
-    model_out: Path | None,
-    settings: dict[str, Any],
-) -> tuple[Any, dict[str, Any]]:
-    """The clusterer, and the columns to be written."""
-    import numpy as np
-
-    from gsparc.cli.files import align_columns, load_nodes
-    from gsparc.cli.models import load_as, save_with_names
-    from gsparc.datasets import load_dataset
-
-    # all inputs are read and checked first: what is wrong with them shows before anything is fitted
-    parts: list[tuple[Any, Any]] = []
-    if model is not None:
-        clusterer, names = load_as(model, "SparcClusterer")
-        tables = [load_nodes(source, names) for source in (data, new) if source is not None]
-        parts += [(table.ids, align_columns(table, names, "the model")) for table in tables]
-    else:
-        seen = load_dataset(str(data), allow_pickle_sources=False, label=label)
-        names = seen.feature_names
-        ids = np.arange(seen.graph.num_nodes) if seen.node_ids is None else np.asarray(seen.node_ids)
-        parts.append((ids, seen.X))
-        if new is not None:
-            further = load_nodes(new, names)
-            parts.append((further.ids, align_columns(further, names, seen.name)))
-            check_width(parts[-1][1], seen.X, further.name, seen.name)
-        from gsparc.estimators import SparcClusterer
-
-        say(f"fitting SparcClusterer on {seen.graph.num_nodes:,} nodes and {seen.graph.num_edges:,} edges")
-        clusterer = SparcClusterer(**settings).fit(seen.X, graph=seen.graph)
-        if model_out is not None:
-            save_with_names(clusterer, model_out, names)
-    shares = [clusterer.predict_proba(X) for _, X in parts]
-    found = [share.argmax(axis=1).astype(np.int32) for share in shares]
-    columns: dict[str, Any] = {"id": join_ids([ids for ids, _ in parts])}
-    if new is not None:
-        columns["new"] = np.repeat([False] * (len(parts) - 1) + [True], [len(part) for part in found])
-    columns["cluster"] = np.concatenate(found)
-    columns["membership"] = np.concatenate([share.max(axis=1) for share in shares]).astype(np.float32)
-    return clusterer, columns
 
 
 def _sizes(clusters: Any, count: int) -> list[int]:

@@ -55,6 +55,8 @@ def run(
 
     Example:  gsparc embed debian -o coords.parquet --model-out map
     """
+    import numpy as np
+
     from gsparc.cli.files import check_output, write_table
 
     check_sources(data, new, model, model_out, label)
@@ -64,7 +66,9 @@ def run(
     settings |= {"random_state": seed, "verbose": 1}
     if max_steps is not None:
         settings["max_steps"] = max_steps
-    spectral, columns = _coordinates(data, new, label, model, model_out, settings)
+    sources: dict[str, Any] = {"data": data, "new": new, "label": label, "model": model, "model_out": model_out}
+    spectral, parts = fitted_with_rows("SpectralMap", settings, **sources)
+    columns = id_columns(parts, new) | {"c": np.concatenate([spectral.transform(X) for _, X in parts])}
     write_table(output, columns)
     rows, width = columns["c"].shape
     document = {
@@ -104,48 +108,54 @@ def check_sources(
         check_output(model_out.parent, table=False)
 
 
-def _coordinates(
+def fitted_with_rows(
+    kind: str,
+    settings: dict[str, Any],
+    *,
     data: str | None,
     new: str | None,
     label: str | None,
     model: Path | None,
     model_out: Path | None,
-    settings: dict[str, Any],
-) -> tuple[Any, dict[str, Any]]:
-    """The map, and the columns to be written."""
+) -> tuple[Any, list[tuple[Any, Any]]]:
+    """An estimator, fitted or loaded, and the ids and features of DATA and NEW, as far as they came.
+
+    All inputs are read and checked first: what is wrong with them shows before anything is fitted.
+    """
     import numpy as np
 
+    from gsparc import estimators
     from gsparc.cli.files import align_columns, load_nodes
     from gsparc.cli.models import load_as, save_with_names
     from gsparc.datasets import load_dataset
 
-    # all inputs are read and checked first: what is wrong with them shows before anything is fitted
-    parts: list[tuple[Any, Any]] = []
     if model is not None:
-        spectral, names = load_as(model, "SpectralMap")
+        found, names = load_as(model, kind)
         tables = [load_nodes(source, names) for source in (data, new) if source is not None]
-        parts += [(table.ids, align_columns(table, names, "the model")) for table in tables]
-    else:
-        seen = load_dataset(str(data), allow_pickle_sources=False, label=label)
-        names = seen.feature_names
-        ids = np.arange(seen.graph.num_nodes) if seen.node_ids is None else np.asarray(seen.node_ids)
-        parts.append((ids, seen.X))
-        if new is not None:
-            further = load_nodes(new, names)
-            parts.append((further.ids, align_columns(further, names, seen.name)))
-            check_width(parts[-1][1], seen.X, further.name, seen.name)
-        from gsparc.estimators import SpectralMap
-
-        say(f"fitting SpectralMap on {seen.graph.num_nodes:,} nodes and {seen.graph.num_edges:,} edges")
-        spectral = SpectralMap(**settings).fit(seen.X, graph=seen.graph)
-        if model_out is not None:
-            save_with_names(spectral, model_out, names)
-    values = [spectral.transform(X) for _, X in parts]
-    columns: dict[str, Any] = {"id": join_ids([ids for ids, _ in parts])}
+        return found, [(table.ids, align_columns(table, names, "the model")) for table in tables]
+    seen = load_dataset(str(data), allow_pickle_sources=False, label=label)
+    names = seen.feature_names
+    ids = np.arange(seen.graph.num_nodes) if seen.node_ids is None else np.asarray(seen.node_ids)
+    parts = [(ids, seen.X)]
     if new is not None:
-        columns["new"] = np.repeat([False] * (len(parts) - 1) + [True], [len(part) for part in values])
-    columns["c"] = np.concatenate(values)
-    return spectral, columns
+        further = load_nodes(new, names)
+        parts.append((further.ids, align_columns(further, names, seen.name)))
+        check_width(parts[-1][1], seen.X, further.name, seen.name)
+    say(f"fitting {kind} on {seen.graph.num_nodes:,} nodes and {seen.graph.num_edges:,} edges")
+    found = getattr(estimators, kind)(**settings).fit(seen.X, graph=seen.graph)
+    if model_out is not None:
+        save_with_names(found, model_out, names)
+    return found, parts
+
+
+def id_columns(parts: list[tuple[Any, Any]], new: str | None) -> dict[str, Any]:
+    """The columns ``id`` and, where new nodes came, ``new``."""
+    import numpy as np
+
+    columns: dict[str, Any] = {"id": _join_ids([ids for ids, _ in parts])}
+    if new is not None:
+        columns["new"] = np.repeat([False] * (len(parts) - 1) + [True], [len(ids) for ids, _ in parts])
+    return columns
 
 
 def check_width(new_X: Any, X: Any, new_name: str, name: str) -> None:
@@ -159,7 +169,7 @@ def check_width(new_X: Any, X: Any, new_name: str, name: str) -> None:
         )
 
 
-def join_ids(ids: list[Any]) -> Any:
+def _join_ids(ids: list[Any]) -> Any:
     """Ids of both tables in one column: as text where one of them is text."""
     import numpy as np
 
