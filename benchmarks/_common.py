@@ -8,12 +8,9 @@ A payload with ``columns`` and ``rows`` becomes a table of the README with no fu
 from __future__ import annotations
 
 import datetime as dt
-import importlib.metadata
 import json
 import os
-import platform
 import resource
-import subprocess
 import sys
 import threading
 import time
@@ -24,10 +21,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-__all__ = ["RESULTS", "PeakMemory", "Timer", "hardware", "record", "versions"]
+__all__ = ["RESULTS", "PeakMemory", "Timer", "record"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
-_DISTRIBUTIONS = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "gsparc")
 
 
 class Timer:
@@ -101,41 +97,14 @@ class PeakMemory:
             self._sample()
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that the figures depend on."""
-    found = {"python": platform.python_version()}
-    for name in _DISTRIBUTIONS:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "absent"
-    from gsparc import __version__
-
-    found["gsparc"] = __version__  # also where the source is used without being installed
-    return found
-
-
-def hardware() -> dict[str, Any]:
-    """Cores, processor, memory and GPU; nothing that names the machine."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        cores = os.cpu_count() or 1
-    return {
-        "cores": cores,
-        "cpu": _cpu_model(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "gpu": _gpu_name(),
-        "system": platform.system(),
-    }
-
-
 def record(name: str, payload: dict[str, Any], output: str | Path | None = None) -> Path:
     """Write ``payload`` with its provenance to ``results/NAME.json`` (or ``output``) in one step."""
+    from gsparc.experiments.provenance import commit, hardware, versions  # loads torch: only when all is measured
+
     header = {
         "name": name,
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "commit": _commit(),
+        "commit": commit(),
         "versions": versions(),
         "hardware": hardware(),
     }
@@ -157,30 +126,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return value.name  # a folder of the machine has no place in a result
     raise TypeError(f"{type(value).__name__} cannot be written to a result file; pass numbers, strings, lists.")
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _gpu_name() -> str | None:
-    torch = sys.modules.get("torch")  # a script that never touched torch did not use the GPU either
-    if torch is None or not torch.cuda.is_available():
-        return None
-    return torch.cuda.get_device_name(0)
-
-
-def _commit() -> str:
-    if os.environ.get("GSPARC_COMMIT"):  # for machines that get the source without its history
-        return os.environ["GSPARC_COMMIT"]
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    try:
-        done = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip() or "unknown"

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from _common import RESULTS, _commit, hardware, record, versions
+from _common import RESULTS, record
+from gsparc.experiments.provenance import commit, hardware, versions
 from gsparc.metrics import paired_difference
 
 GRAPHS = ("cora", "citeseer", "pubmed", "amazon_photo", "amazon_computers", "debian")
@@ -210,7 +211,7 @@ def finished(path: Path) -> dict[str, Any]:
         return {}
     saved = json.loads(path.read_text(encoding="utf-8"))
     same = saved["versions"] == versions() and saved["hardware"] == hardware()
-    return saved["cells"] if same and saved["commit"] == _commit() else {}
+    return saved["cells"] if same and saved["commit"] == commit() else {}
 
 
 def main() -> None:

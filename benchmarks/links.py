@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from _common import RESULTS, Timer, hardware, record, versions
+from _common import RESULTS, Timer, record
 from gsparc import ColdStartSplit, SparcLinkPredictor, load_dataset
 from gsparc.baselines import FeatureCosineLinks
+from gsparc.experiments.provenance import hardware, versions
 from gsparc.metrics import link_metrics, paired_difference, rank_links, truth_matrix
 
 DATASETS = ["cora", "citeseer", "pubmed", "amazon-photo", "amazon-computers", "debian"]

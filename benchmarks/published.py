@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from _common import RESULTS, _commit, record
+from _common import RESULTS, record
+from gsparc.experiments.provenance import commit
 
 DATA = Path(os.environ.get("GSPARC_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
@@ -94,7 +95,7 @@ def row_of(method: str, name: str, seeds: int, device: str) -> dict[str, Any]:
     check, published = CHECKS[method]
     runs = [check(name, seed, device) for seed in range(seeds)]
     accuracies = np.array([accuracy for accuracy, _ in runs])
-    row: dict[str, Any] = {"method": method, "dataset": name, "seeds": seeds, "commit": _commit()}
+    row: dict[str, Any] = {"method": method, "dataset": name, "seeds": seeds, "commit": commit()}
     row["accuracy"] = float(accuracies.mean())
     row["spread"] = float(accuracies.std(ddof=1)) if seeds > 1 else None
     row |= {"published": published[name], "difference": row["accuracy"] - published[name]}

@@ -15,7 +15,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "gsparc"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 ROWS: dict[str, int] = {
-    **dict.fromkeys(["exceptions", "_typing", "_optional", "_runtime", "_version"], 0),
+    **dict.fromkeys(["exceptions", "_files", "_typing", "_optional", "_runtime", "_version"], 0),
     **dict.fromkeys(["ops", "graph", "_csr", "_ids", "convert", "_validation"], 1),
     **dict.fromkeys(["nn", "training"], 2),
     **dict.fromkeys(["splits", "metrics", "model_store"], 3),

@@ -56,22 +56,18 @@ def run(
 def _write(result: Any, output: Path, feature_names: Any) -> None:
     import json
 
-    from gsparc.cli.files import write_atomically
+    from gsparc._files import write_text
     from gsparc.cli.models import save_with_names
     from gsparc.report import write_page
 
     record = plain(result.record)
     text = json.dumps(record, allow_nan=False, ensure_ascii=False, indent=1)
-    write_atomically(output / "result.json", lambda file: _write_text(file, text))
+    write_text(output / "result.json", text + "\n")
     say("writing the report and the models")
     write_page(record, output / "report.html")
     for name, model in zip(_MODELS, (result.classifier, result.link_predictor), strict=True):
         if model is not None:
             save_with_names(model, output / name, feature_names)
-
-
-def _write_text(file: Path, text: str) -> None:
-    file.write_text(text + "\n", encoding="utf-8")
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import typer
 
+from gsparc._files import cannot_write, write_atomically
 from gsparc.exceptions import DataNotFoundError, FeatureError, InputError, OutputError
 
-__all__ = ["NodeTable", "align_columns", "check_output", "load_nodes", "write_atomically", "write_table"]
+__all__ = ["NodeTable", "align_columns", "check_output", "load_nodes", "write_table"]
 
 _NODE_FORMATS = (
     "Nodes are read from an .npz file, a Parquet table with one row a node, or a folder with nodes.parquet; "
@@ -156,30 +155,7 @@ def check_output(path: Path, *, table: bool = True) -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"cannot write {path} ({error.strerror or error}). Choose a folder that exists and can be written."
-    )
-
-
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a file beside ``path``, then rename it: a reader never sees half of it."""
-    temporary = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        write(temporary)
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
 
 
 def write_table(path: Path, columns: dict[str, np.ndarray]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime
 import json
 import math
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gsparc.exceptions import InputError, OutputError
+from gsparc._files import write_text
+from gsparc.exceptions import InputError
 from gsparc.experiments.engine import Cell, Experiment
 from gsparc.experiments.provenance import commit, hardware, versions
 from gsparc.experiments.rows import group_order, group_rows
@@ -40,21 +39,7 @@ def plain(value: Any) -> Any:
 def write_json(path: Path, document: Record) -> None:
     """One JSON document, a line for every cell and row, that appears under its name only when it is complete."""
     text = "{\n" + ",\n".join(f"{_json(key)}: {_lines(value)}" for key, value in document.items()) + "\n}\n"
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OutputError(
-            f"the results cannot be written to {path} ({error.strerror or error}). Choose a folder that can be written."
-        ) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    write_text(path, text, "the table of results")
 
 
 def _json(value: Any) -> str:

@@ -1,15 +1,10 @@
-"""The frame of a page, a section of it, and writing it whole."""
+"""The frame of a page, and a section of it."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from html import escape
-from pathlib import Path
 
-from gsparc.exceptions import OutputError
-
-__all__ = ["document", "section", "write_whole"]
+__all__ = ["document", "section"]
 
 
 def document(title: str, style: str, body: str) -> str:
@@ -32,22 +27,3 @@ def section(place: str, title: str, body: str) -> str:
     name = escape(place)
     heading = f'<h2 id="{name}-title">{escape(title)}</h2>'
     return f'<section id="{name}" aria-labelledby="{name}-title">{heading}{body}</section>'
-
-
-def write_whole(text: str, target: Path, what: str) -> Path:
-    """Write a page; the file appears under its name only when it is complete."""
-    temporary = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise OutputError(
-            f"{what} cannot be written to {target} ({error.strerror or error}). Choose a folder that can be written."
-        ) from error
-    return target

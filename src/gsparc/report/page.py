@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from gsparc.exceptions import OutputError
+from gsparc._files import write_text
 from gsparc.report.plots import plot_bars, plot_history, plot_map, plot_spectrum
 from gsparc.report.style import STYLE
 
@@ -19,24 +18,7 @@ Record = dict[str, Any]
 
 def write_page(record: Record, path: str | os.PathLike[str]) -> Path:
     """Render ``record`` and write it; the file appears under its name only when it is complete."""
-    target = Path(path)
-    text = render_page(record)
-    temporary = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise OutputError(
-            f"the report cannot be written to {target} ({error.strerror or error}). "
-            "Choose a folder that can be written."
-        ) from error
-    return target
+    return write_text(Path(path), render_page(record), "the report")
 
 
 def render_page(record: Record) -> str:

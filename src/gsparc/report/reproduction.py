@@ -11,7 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gsparc.report.html import document, section, write_whole
+from gsparc._files import write_text
+from gsparc.report.html import document, section
 from gsparc.report.result_files import Comparison, ResultTable, read_results
 from gsparc.report.result_sections import MARKS, sentence_list, table_section
 from gsparc.report.result_style import RESULT_STYLE
@@ -57,7 +58,7 @@ def write_page(results: str | os.PathLike[str], target: str | os.PathLike[str]) 
     OutputError
         The page cannot be written.
     """
-    return write_whole(render_results(results), Path(target), "the page of results")
+    return write_text(Path(target), render_results(results), "the page of results")
 
 
 def render_results(results: str | os.PathLike[str]) -> str:

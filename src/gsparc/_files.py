@@ -1,0 +1,48 @@
+"""Files that appear under their name only when they are complete."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from gsparc.exceptions import OutputError
+
+__all__ = ["cannot_write", "write_atomically", "write_text"]
+
+
+def cannot_write(path: Path, error: OSError, what: str = "") -> OutputError:
+    """The error for a file that cannot be written, in words; ``what``: what it would have been."""
+    subject = f"{what} cannot be written to {path}" if what else f"cannot write {path}"
+    return OutputError(f"{subject} ({error.strerror or error}). Choose a folder that exists and can be written.")
+
+
+def write_atomically(path: Path, write: Callable[[Path], object], what: str = "") -> Path:
+    """Let ``write`` fill a file beside ``path``, then rename it: a reader never sees half of it.
+
+    The temporary file has the suffix of ``path``, since some writers go by it, and is gone after any failure.
+    """
+    temporary = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        write(temporary)
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise cannot_write(path, error, what) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+    return path
+
+
+def write_text(path: Path, text: str, what: str = "") -> Path:
+    """Write a text file whole, and its folder where there is none."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error, what) from error
+    return write_atomically(path, lambda file: file.write_text(text, encoding="utf-8"), what)
