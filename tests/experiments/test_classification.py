@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,3 +165,23 @@ def test_tables_are_listed_without_torch() -> None:
     code = "import sys; from gsparc.experiments import classification, cold_share; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("label", ["SPARC-GCN", "SPARCphormer"])
+def test_a_shared_map_changes_no_figure(label: str, tmp_path) -> None:
+    cell = Cell("generated", "tenth", label, 1)
+    alone = TABLE.run(cell, SMOKE)
+    shared = replace(SMOKE, shared=tmp_path)
+    first = TABLE.run(Cell("generated", "tenth", "SAMBA", 1), shared)
+    (note,) = tmp_path.glob("*/seconds.json")
+    note.write_text("1000.0")
+    again = TABLE.run(cell, shared)
+    assert first["seconds"] < 1000 < again["seconds"], "the seconds of the fit that was taken over are counted"
+    assert {**again, "seconds": 0} == pytest.approx({**alone, "seconds": 0}, abs=1e-3)
+
+
+def test_a_map_is_shared_by_splits_of_the_same_nodes_only(tmp_path) -> None:
+    shared = replace(SMOKE, shared=tmp_path)
+    for setting, seed, maps in (("tenth", 1, 1), ("dense", 1, 1), ("paper", 1, 2), ("dense", 2, 3)):
+        TABLE.run(Cell("generated", setting, "SPARC-GCN", seed), shared)
+        assert len(list(tmp_path.iterdir())) == maps

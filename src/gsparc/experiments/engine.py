@@ -182,6 +182,8 @@ class Context:
         Where the data sets' files are, instead of the usual places.
     generated : bool
         Replace Reddit and Amazon2M by generated graphs of their size.
+    shared : Path, optional
+        A folder of this run, where cells leave what others would compute again.
     """
 
     dataset: str
@@ -189,6 +191,7 @@ class Context:
     smoke: bool = False
     data_dir: Path | None = None
     generated: bool = False
+    shared: Path | None = None
 
     @property
     def data(self) -> Dataset:

@@ -13,8 +13,10 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from dataclasses import replace
 from multiprocessing.connection import wait
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gsparc._runtime import progress_bar, resolve_device
@@ -108,7 +110,11 @@ def run_experiment(
     ]
     for name in dict.fromkeys(cell.dataset for cell in pending):
         _check_present(contexts[name])
-    with progress_bar(experiment.name, len(pending), show=show_progress) as bar:
+    with (
+        TemporaryDirectory(prefix="gsparc-", ignore_cleanup_errors=True) as shared,
+        progress_bar(experiment.name, len(pending), show=show_progress) as bar,
+    ):
+        contexts = {name: replace(context, shared=Path(shared)) for name, context in contexts.items()}
         work = [(experiment.module, cell, contexts[cell.dataset]) for cell in pending]
         with closing(_results(work, jobs)) as results:  # closed at once on an interrupt, not when collected
             for count, (cell, record) in enumerate(results, start=1):
