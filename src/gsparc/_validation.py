@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_count",
     "check_features",
+    "check_first_edges",
     "check_graph",
     "check_labels",
     "check_name",
@@ -145,6 +146,38 @@ def check_pair_ids(ids: Any, num_new: int) -> tuple[np.ndarray, bool]:
             "for each new node."
         )
     return wanted, False
+
+
+def check_first_edges(edges: Any, num_new: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None] | None:
+    """``(rows, node ids, weights)`` of edges from new nodes to known ones; None where there are none.
+
+    Examples
+    --------
+    >>> check_first_edges(([0, 0, 1], ["a", "b", "a"]), 2)[0].tolist(), check_first_edges(([], []), 2)
+    ([0, 0, 1], None)
+    """
+    if edges is None:
+        return None
+    pair = "a pair (rows, node ids), or a triple with weights: which row of X is linked to which known node"
+    if isinstance(edges, (str, dict, set)) or not hasattr(edges, "__len__") or len(edges) not in (2, 3):
+        size = f" of length {len(edges)}" if hasattr(edges, "__len__") else ""
+        raise InputError(f"edges={type(edges).__name__}{size} came, expected {pair}.")
+    parts = [np.asarray(part) for part in edges]
+    if any(part.ndim != 1 for part in parts) or len({len(part) for part in parts}) > 1:
+        raise InputError(f"edges of shapes {[part.shape for part in parts]} came, expected {pair}, all equally long.")
+    if not len(parts[0]):
+        return None
+    rows = parts[0]
+    if rows.dtype.kind not in "iu" or not 0 <= rows.min() <= rows.max() < num_new:
+        came = f"{rows.min()} to {rows.max()}" if rows.dtype.kind in "iuf" else f"type {rows.dtype}"
+        raise InputError(
+            f"edges hold rows of X from {came}, expected whole numbers from 0 to {num_new - 1}. The rows come first, "
+            "the ids of known nodes second."
+        )
+    weights = parts[2] if len(parts) == 3 else None
+    if weights is not None and (weights.dtype.kind not in "biuf" or not (np.isfinite(weights) & (weights >= 0)).all()):
+        raise InputError("edges hold weights that are negative, infinite or no numbers. Pass finite weights >= 0.")
+    return rows.astype(np.int64), parts[1], None if weights is None else weights.astype(np.float64)
 
 
 def check_positions(positions: np.ndarray, count: int) -> np.ndarray:

@@ -1,31 +1,66 @@
 """The model folder: how an estimator is written, and what must hold before it is believed.
 
 ``config.json`` (format, library version, class, parameters, fitted values), ``weights.safetensors``
-(every array) and ``checksums.json``. Nothing in it can execute code. A save writes a
-complete folder beside the target and renames it; a kill at any moment leaves the old model or the
-new one.
+(every array), ``checksums.json``, and further files that a model names itself, such as ``preprocess.skops``. Every
+file that loading reads is in the checksums; documents for people, such as a report, may lie beside
+them and are never read. Nothing in it can execute code. A save writes a complete folder beside the target and
+renames it; a kill at any moment leaves the old model or the new one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from glob import escape as glob_escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gsparc._version import __version__
 from gsparc.exceptions import DamagedModelError, ModelFolderError, NewerFormatError, OutputError
 
-__all__ = ["FORMAT_VERSION", "check_target", "read_folder", "write_folder"]
+__all__ = [
+    "FORMAT_VERSION",
+    "ModelFiles",
+    "bounded_tensors",
+    "check_target",
+    "is_model_folder",
+    "read_document",
+    "read_folder",
+    "read_model",
+    "write_folder",
+]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _CONFIG, _WEIGHTS, _CHECKSUMS = "config.json", "weights.safetensors", "checksums.json"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+")
+_MOST_JSON = 1 << 28  # bytes of a JSON file that is read at all
+_MOST_DOCUMENT = 1 << 26
+_ABANDONED = 60.0  # seconds after which a half-written folder that nobody holds is one that a kill has left
 Arrays = dict[str, np.ndarray]
+
+
+class ModelFiles(NamedTuple):
+    """What a model folder holds."""
+
+    config: dict[str, Any]
+    arrays: Arrays
+    files: dict[str, bytes]
+    """Contents of the further files, by name."""
+
+
+def is_model_folder(folder: str | os.PathLike[str]) -> bool:
+    """Whether something at this place is, or tries to be, a model; the copy that a killed save left counts."""
+    path = Path(folder)
+    return any((_existing(path.resolve()) / name).exists() for name in (_CONFIG, _WEIGHTS, _CHECKSUMS))
 
 
 def check_target(folder: str | os.PathLike[str]) -> Path:
@@ -40,16 +75,28 @@ def check_target(folder: str | os.PathLike[str]) -> Path:
     return target
 
 
-def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays: Arrays) -> None:
-    """Write a model folder; an existing one is replaced as a whole."""
+def write_folder(
+    folder: str | os.PathLike[str],
+    config: dict[str, Any],
+    arrays: Arrays,
+    *,
+    files: Mapping[str, bytes] | None = None,
+    documents: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write a model folder; an existing one is replaced as a whole.
+
+    ``files`` are read again with the model, and checked. ``documents`` are for people: loading does not look at them.
+    """
     target = check_target(folder)
     temporary: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(target)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent))
-        _write_files(temporary, config, arrays)
-        temporary.chmod(0o755)
-        _replace(temporary, target)
+        with _held(temporary):
+            _write_files(temporary, config, arrays, dict(files or {}), dict(documents or {}))
+            temporary.chmod(0o755)
+            _replace(temporary, target)
     except OSError as error:
         raise OutputError(
             f"the model cannot be written to {str(folder)!r} ({error.strerror or error}). "
@@ -60,7 +107,48 @@ def write_folder(folder: str | os.PathLike[str], config: dict[str, Any], arrays:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_files(folder: Path, config: dict[str, Any], arrays: Arrays) -> None:
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold the folder while this process lives; the system lets go of it however the process ends."""
+    handle = _lock(folder)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _lock(folder: Path) -> int | None:
+    """A handle that holds ``folder``, or None where another process holds it or folders cannot be held."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = None
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if handle is not None:
+            os.close(handle)
+        return None
+    return handle
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove what killed saves to the same target have left; what another process is writing stays."""
+    for path in target.parent.glob(f".{glob_escape(target.name)}.*.tmp"):
+        if path.is_symlink() or not path.is_dir() or time.time() - path.stat().st_mtime < _ABANDONED:
+            continue
+        handle = _lock(path)
+        if handle is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(handle)
+
+
+def _write_files(
+    folder: Path, config: dict[str, Any], arrays: Arrays, files: dict[str, bytes], documents: dict[str, bytes]
+) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -71,12 +159,21 @@ def _write_files(folder: Path, config: dict[str, Any], arrays: Arrays) -> None:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _WEIGHTS)
     except SafetensorError as error:  # a full disk comes as this
         raise OSError(str(error)) from error
-    sums = {name: _checksum(folder / name) for name in (_CONFIG, _WEIGHTS)}
+    for name, data in (files | documents).items():
+        if not _is_own_name(name):
+            raise ValueError(f"{name!r} cannot be the name of a file in a model folder")
+        (folder / name).write_bytes(data)
+    sums = {name: _checksum(folder / name) for name in (_CONFIG, _WEIGHTS, *files)}
     (folder / _CHECKSUMS).write_text(json.dumps(sums, indent=2) + "\n", encoding="utf-8")
-    for name in (_CONFIG, _WEIGHTS, _CHECKSUMS):
+    for name in (*sums, *documents, _CHECKSUMS):
         (folder / name).chmod(0o644)  # safetensors keeps its file to the owner; a model is there to be shared
         with open(folder / name, "rb") as stream:
             os.fsync(stream.fileno())
+
+
+def _is_own_name(name: str) -> bool:
+    """Whether a further file may be called so: a plain name with a suffix, and none of the three fixed ones."""
+    return _PLAIN_NAME.fullmatch(name) is not None and name not in (_CONFIG, _WEIGHTS, _CHECKSUMS)
 
 
 def _backup_of(target: Path) -> Path:
@@ -99,17 +196,21 @@ def _replace(temporary: Path, target: Path) -> None:
 
 def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
     """Config and arrays of a model folder, after every check that can be made without using them."""
+    found = read_model(folder)
+    return found.config, found.arrays
+
+
+def read_model(folder: str | os.PathLike[str]) -> ModelFiles:
+    """Everything in a model folder, after every check that can be made without using it."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    path = Path(folder).resolve()
-    if not path.exists() and _backup_of(path).exists():
-        path = _backup_of(path)
+    path = _existing(Path(folder).resolve())
     if not (path / _CONFIG).is_file():
         raise ModelFolderError(
             f"{str(folder)!r} is not a gsparc model: no {_CONFIG} in it. Pass a folder that was written by save()."
         )
-    config = _read_json(path / _CONFIG)
+    config = _read_json(path, _CONFIG)
     version = config.get("format_version")
     if not isinstance(version, int) or isinstance(version, bool):
         raise _damaged(path / _CONFIG, "it names no format version")
@@ -118,23 +219,82 @@ def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]
             f"{str(folder)!r} has format {version}, written by gsparc {config.get('gsparc_version', '?')}; this "
             f"version reads up to format {FORMAT_VERSION}. Upgrade with: pip install --upgrade gsparc"
         )
-    sums = _read_json(path / _CHECKSUMS)
-    for name in (_CONFIG, _WEIGHTS):
-        if not (path / name).is_file():
-            raise _damaged(path / name, "the file is missing")
+    if version < FORMAT_VERSION:
+        raise ModelFolderError(
+            f"{str(folder)!r} has format {version}, written by gsparc {config.get('gsparc_version', '?')}; this version "
+            f"reads format {FORMAT_VERSION}. Fit and save again, or load it with that version."
+        )
+    sums = _read_json(path, _CHECKSUMS)
+    further = [name for name in sums if name not in (_CONFIG, _WEIGHTS)]
+    for name in further:
+        if not _is_own_name(name):
+            raise _damaged(path / _CHECKSUMS, f"it names {name!r}, which is no file of a model folder")
+    for name in (_CONFIG, _WEIGHTS, *further):
+        _check_file(path, name)
         if sums.get(name) != _checksum(path / name):
             raise _damaged(path / name, "its contents are not those that were saved")
     try:
-        return config, load_file(path / _WEIGHTS)
-    except (SafetensorError, OSError, ValueError) as error:
+        files = {name: (path / name).read_bytes() for name in further}
+        return ModelFiles(config, load_file(path / _WEIGHTS), files)
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(path / _WEIGHTS, str(error)) from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_document(folder: str | os.PathLike[str], name: str) -> bytes | None:
+    """A document that lies in a model folder, None where there is none that can be taken along."""
+    path = _existing(Path(folder).resolve())
+    try:
+        _check_file(path, name)
+        return None if (path / name).stat().st_size > _MOST_DOCUMENT else (path / name).read_bytes()
+    except (DamagedModelError, OSError):
+        return None
+
+
+@contextlib.contextmanager
+def bounded_tensors(numbers: int) -> Iterator[None]:
+    """Refuse tensors of more than ``numbers`` numbers while a model is put together.
+
+    A changed config can ask for networks of any size. What is larger than all that was saved is not made: the
+    ValueError comes before the memory is taken.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Bounded(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            sizes = args[0] if args and isinstance(args[0], (list, tuple)) else ()
+            if sizes and all(isinstance(size, int) for size in sizes):
+                count = 1
+                for size in sizes:
+                    count *= size
+                if count > numbers:
+                    raise ValueError(f"a tensor of {count} numbers, but the folder holds {numbers} at most")
+            return func(*args, **(kwargs or {}))
+
+    with Bounded():
+        yield
+
+
+def _existing(path: Path) -> Path:
+    """The folder itself, or what a kill between the two renames of a save has left of it."""
+    return _backup_of(path) if not path.exists() and _backup_of(path).exists() else path
+
+
+def _check_file(folder: Path, name: str) -> None:
+    """A plain file inside the folder; a link that leads out of it is none of the model's."""
+    path = folder / name
+    if not path.is_file():
+        raise _damaged(path, "the file is missing")
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise _damaged(path, "it is a link that leads out of the folder")
+
+
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    _check_file(folder, name)
+    if path.stat().st_size > _MOST_JSON:
+        raise _damaged(path, f"it has {path.stat().st_size:,} bytes, more than any model needs")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise _damaged(path, "the file is missing") from error
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, f"it cannot be read ({error})") from error
     if not isinstance(value, dict):

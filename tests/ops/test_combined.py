@@ -141,8 +141,9 @@ def test_well_filled_sparse_features_score_the_same(monkeypatch: pytest.MonkeyPa
     features, spectral = sp.random(90, 30, 0.4, "csr", rng=rng), rng.standard_normal((90, 3))
     index = CombinedIndex.build(spectral, features, 0.2)
     monkeypatch.setattr(_feature_rows, "_DENSE_ENTRIES", 30 * 7)  # blocks of seven rows
+    monkeypatch.setattr(_feature_rows, "_SCATTER", 1e9)  # dense products are taken for faster
     dense = index.score_all(spectral[:20], features[:20])
-    monkeypatch.setattr(_feature_rows, "_FULL", 1.0)
+    monkeypatch.setattr(_feature_rows, "_SCATTER", 0.0)
     np.testing.assert_allclose(index.score_all(spectral[:20], features[:20]), dense, atol=1e-6)
     monkeypatch.undo()
     x = features.toarray()

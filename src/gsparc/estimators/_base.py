@@ -15,9 +15,9 @@ import torch
 from sklearn.base import BaseEstimator
 
 from gsparc._validation import check_name
-from gsparc.exceptions import BackboneError, DamagedModelError
+from gsparc.exceptions import BackboneError, DamagedModelError, ModelFolderError
 from gsparc.graph import Graph
-from gsparc.model_store import read_folder, write_folder
+from gsparc.model_store import bounded_tensors, read_folder, write_folder
 from gsparc.ops.neighbors import NeighborIndex
 
 __all__ = [
@@ -113,6 +113,11 @@ def load_model(folder: str | os.PathLike[str], *, backbone: Any = None) -> Saved
     True
     """
     config, arrays = read_folder(folder)
+    if config.get("class") == "TableModel":
+        raise ModelFolderError(
+            f"{str(folder)!r} holds a model of tables. Load it with gsparc.tables.model.TableModel.load(folder), or use "
+            "it with gsparc predict."
+        )
     try:
         kind = _CLASSES[check_name("model class", config["class"], _CLASSES)]
         if backbone is not None:
@@ -121,7 +126,8 @@ def load_model(folder: str | os.PathLike[str], *, backbone: Any = None) -> Saved
                     f"backbone= came, but this model is a {config['class']}: it has no network of yours."
                 )
             config["parameters"]["backbone"] = backbone
-        return kind._from_config(config, arrays)
+        with bounded_tensors(sum(array.size for array in arrays.values()) + 1_000_000):
+            return kind._from_config(config, arrays)
     except (DamagedModelError, BackboneError):
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError) as error:

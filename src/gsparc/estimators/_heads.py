@@ -131,6 +131,7 @@ class NetHead:
     ) -> None:
         self.settings, self.module, self.temperature, self.history = settings, module, temperature, history or []
         self.summaries, self.width, self.edges, self.source = summaries, width, edges, source
+        self.fitted_summaries: list[Tensor] | None = None  # those before any node joined, once some have
 
     @property
     def kind(self) -> str:
@@ -273,6 +274,7 @@ class NetHead:
         """Weights, and the summaries of a spectral convolution."""
         out = {f"module.{name}": value.detach().cpu().numpy() for name, value in self.module.state_dict().items()}
         out |= {f"summary.{i}": value.cpu().numpy() for i, value in enumerate(self.summaries or ())}
+        out |= {f"fitted.{i}": value.cpu().numpy() for i, value in enumerate(self.fitted_summaries or ())}
         if self.edges is not None:
             out |= {f"edges.{n}": v.cpu().numpy() for n, v in self.edges._asdict().items() if v is not None}
         if self.source is not None:
@@ -319,7 +321,7 @@ class NetHead:
             parts = (arrays["edges.indptr"], arrays["edges.indices"], arrays.get("edges.weights"))
             edges = SeenEdges(*(None if part is None else torch.from_numpy(part).to(device) for part in parts))  # type: ignore[arg-type]
         part = {n.removeprefix("source."): v for n, v in arrays.items() if n.startswith("source.")}
-        return cls(
+        head = cls(
             settings,
             module,
             source=FeatureSource.from_arrays(part, scaling, device) if part else None,
@@ -329,6 +331,11 @@ class NetHead:
             width=float(config["width"]),
             edges=edges,
         )
+        if summaries is not None and "fitted.0" in arrays:
+            head.fitted_summaries = [torch.from_numpy(arrays[f"fitted.{i}"]).to(device) for i in range(count)]
+            if any(a.shape != b.shape for a, b in zip(head.fitted_summaries, summaries, strict=True)):
+                raise ValueError("summaries of a network that differ in shape from those it was fitted with")
+        return head
 
 
 _CLASSES: dict[str, Callable[..., nn.Module]] = {

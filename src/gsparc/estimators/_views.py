@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gsparc.nn.spectral_map import SparseRows
+from gsparc.ops._grown_tokens import grown_tokens
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.ops.tokens import TokenIndex
 from gsparc.training.batches import FeatureSource, Scaling
@@ -120,6 +121,18 @@ class SeenNodes:
         """New nodes."""
         source = FeatureSource(X, self.scaling, self.device)
         return NodeView(source, torch.from_numpy(coordinates).to(self.device), self, own=False)
+
+    def grown(self, X: Any, coordinates: np.ndarray) -> SeenNodes:
+        """These and new nodes, which come last. What is here stays as it is: each of its arrays is copied once."""
+        view = self.view(X, coordinates)
+        every = torch.arange(len(view), device=self.device)
+        rows = torch.cat([self.rows, *(view.reduced(part) for part in every.split(_BLOCK))])
+        index = self.index.copy()
+        index.add(coordinates)
+        fresh = SeenNodes(self.scaling, self.directions, self.scale, rows, index, self.device, seed=self.seed)
+        if self._tokens is not None:
+            fresh._tokens = grown_tokens(self._tokens, index, fresh.table, index.prepare(coordinates))
+        return fresh
 
     def reduce(self, source: FeatureSource, index: Tensor) -> Tensor:
         """Rows of ``source`` as they are averaged."""

@@ -24,7 +24,7 @@ class VoteHead:
     """
 
     def __init__(self, labels: np.ndarray, n_neighbors: int = 32) -> None:
-        self.labels, self.n_neighbors = labels.astype(np.float32), n_neighbors
+        self.labels, self.n_neighbors = np.asarray(labels, np.float32), n_neighbors
 
     def probabilities(self, scores: np.ndarray, ids: np.ndarray) -> np.ndarray:
         """Class probabilities from the likeness ``scores [m, k]`` of the seen nodes ``ids [m, k]``."""
@@ -32,6 +32,10 @@ class VoteHead:
         total = np.einsum("mk,mkc->mc", weights, self.labels[ids]).astype(np.float64)
         total += _FLOOR * self.labels.mean(axis=0)
         return total / np.maximum(total.sum(axis=1, keepdims=True), 1e-12)
+
+    def grown(self, labels: np.ndarray) -> VoteHead:
+        """The same with further voters."""
+        return VoteHead(np.concatenate([self.labels, labels.astype(np.float32)]), self.n_neighbors)
 
     def config(self) -> dict[str, Any]:
         """What is not an array."""

@@ -17,8 +17,10 @@ from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_labels, check_name
 from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
+from gsparc.estimators._confidence import ConfidentClassifier
 from gsparc.estimators._evidence import module_or_gcn_weights, token_shares
 from gsparc.estimators._fitting import Fitter, prior_weights, random_starts
+from gsparc.estimators._growing import GrowingClassifier
 from gsparc.estimators._heads import NetHead, attached, choose_judges
 from gsparc.estimators._labels import Validation, check_validation, encode_labels
 from gsparc.estimators._nodes import NodeNames
@@ -53,7 +55,7 @@ class Evidence(NamedTuple):
     """Their classes as positions in ``classes_``; -1 where the node was unlabelled."""
 
 
-class SparcClassifier(ClassifierMixin, SavedEstimator):
+class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, SavedEstimator):
     """Classify nodes from their features and their place in the graph's eigenspace.
 
     A :class:`SpectralMap` is fitted on the seen graph. It gives coordinates to nodes without edges, and with them
@@ -234,6 +236,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             self._fit_mixture(fitter)
         else:
             self._fit_single(fitter)
+        self._fit_confidence(fitter)
         self.weights_, self.report_ = dict(self._mixture.weights), self._mixture.report
         self.history_ = [entry for head in self._heads.values() for entry in head.history]
 
@@ -339,23 +342,6 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         shape = (len(rows), ids.shape[1] - 1)
         return scores[strange].reshape(shape), ids[strange].reshape(shape)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Calibrated class probabilities, ``[m, n_classes]``, columns as `classes_`."""
-        check_is_fitted(self)
-        X = check_features(self, X, reset=False)
-        device = resolve_device(self.device)
-        used = [name for name, weight in self._mixture.weights.items() if weight > 0]
-        parts = []
-        for start in range(0, X.shape[0], _BLOCK):
-            view = self._view(X[start : start + _BLOCK], device)
-            parts.append(self._mixture.combine(self._head_probabilities(view, used)))
-        return np.concatenate(parts)
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Most probable classes."""
-        check_is_fitted(self)
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
-
     def evidence(self, X: Any, k: int = 10) -> Evidence:
         """Seen nodes behind the prediction of each new node.
 
@@ -426,7 +412,8 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
         if self._vote is not None:
             fitted["vote"] = self._vote.config()
             arrays |= prefixed("vote", self._vote.arrays())
-        return fitted, arrays
+        confidence, more = self._confidence_state()
+        return fitted | confidence, arrays | more
 
     def _restore(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         device = resolve_device(self.device)
@@ -459,6 +446,7 @@ class SparcClassifier(ClassifierMixin, SavedEstimator):
             if votes.shape != (n, len(self.classes_)):
                 raise ValueError(f"votes of shape {votes.shape} for {n} nodes")
             self._vote = VoteHead(votes, check_count("n_neighbors", fitted["vote"]["n_neighbors"], 1))
+        self._restore_confidence(fitted, arrays)
         self.weights_, self.report_ = dict(self._mixture.weights), self._mixture.report
         self.history_ = [entry for head in self._heads.values() for entry in head.history]
 

@@ -225,6 +225,26 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         parts = [nearest_centers(self._embed(X[i : i + _BLOCK]), self.cluster_centers_, device)[0] for i in blocks]
         return np.concatenate(parts)
 
+    def grow(self, X: Any, *, edges: Any = None, node_ids: Any = None) -> Self:
+        """Let new nodes join the seen ones: `labels_` goes on with their clusters, `inertia_` with their distances.
+
+        Centroids stay, so nothing else changes and :meth:`predict` gives what it gave before.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (m, d)
+        edges, node_ids : ignored
+            Taken so that the call is that of the other estimators. A node's cluster depends on its features alone.
+        """
+        check_is_fitted(self)
+        X = check_features(self, X, reset=False)
+        device, blocks = resolve_device(self.device), range(0, X.shape[0], _BLOCK)
+        parts = [nearest_centers(self._embed(X[i : i + _BLOCK]), self.cluster_centers_, device) for i in blocks]
+        labels = np.concatenate([self.labels_, *(label for label, _ in parts)])
+        inertia = self.inertia_ + float(sum(near.sum(dtype=np.float64) for _, near in parts))
+        self.labels_, self.inertia_ = labels, inertia
+        return self
+
     def transform(self, X: Any) -> np.ndarray:
         """Distance of each node to each centroid, ``[m, n_clusters]``."""
         check_is_fitted(self)

@@ -13,6 +13,7 @@ from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_pair_ids, check_share
 from gsparc.estimators._base import SavedEstimator, feature_graph, part_of, prefixed
+from gsparc.estimators._growing import grown_links, joined_edges
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import FeatureView, LinkWeights, choose_weights, smoothed, unit
 from gsparc.estimators.embedding import SpectralMap
@@ -165,7 +166,8 @@ class SparcLinkPredictor(SavedEstimator):
             trials, view, popularity=self.popularity, exact=resolve_kind("auto", n, device) == "exact", device=device
         )
         self.report_["maps"] = count
-        self._nodes = NodeNames.of(graph)
+        self._nodes, self._fitted_nodes = NodeNames.of(graph), n
+        self._graph = graph if self.weights_.popularity else None  # more links are counted on top of these
         together = unit(np.concatenate(embeddings, axis=1)) if count > 1 else unit(embeddings[0])
         self.index_ = self._index(together, view, graph, self.weights_, device, seed)
 
@@ -278,6 +280,42 @@ class SparcLinkPredictor(SavedEstimator):
         scores, ids = self.index_.search(self._embed(X), self._view.rows(X), k)
         return self._nodes.names(ids), scores
 
+    def grow(self, X: Any, *, edges: Any = None, node_ids: Any = None) -> Self:
+        """Let new nodes join the candidates, at once and without retraining.
+
+        They are suggested from then on, and edges count towards the popularity of both of their ends. Maps and weights
+        stay as they were fitted. Where anything is wrong nothing changes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (m, d)
+        edges : tuple of two arrays, or of three with weights, optional
+            Ends as node ids, of old nodes or new ones. An edge that is known already counts once, with the larger
+            weight.
+        node_ids : array of shape (m,), optional
+            Ids of the new nodes. Needed where the graph that was fitted on has ids; otherwise they are
+            the next positions.
+
+        Notes
+        -----
+        Where the vectors of seen nodes are averaged over neighbours, that of a new node is averaged over those of its
+        neighbours that were there in `fit`; vectors that the index holds stay.
+
+        Examples
+        --------
+        >>> from gsparc.datasets import make_circle
+        >>> data = make_circle(200, n_neighbors=5, noise_features=0, n_unseen=2, random_state=0)
+        >>> links = SparcLinkPredictor(16, n_maps=1, spectral_steps=20, refine_steps=20, random_state=0)
+        >>> links = links.fit(data.X, graph=data.graph).grow(data.extra["X_unseen"], edges=([200], [201]))
+        >>> links.score_pairs(data.X[:1], [200, 201]).shape
+        (1, 2)
+        """
+        check_is_fitted(self)
+        X = check_features(self, X, reset=False)
+        nodes = self._nodes.grown(X.shape[0], node_ids)
+        vars(self).update(grown_links(self, X, nodes, joined_edges(edges, nodes)))
+        return self
+
     def score_pairs(self, X: Any, ids: Any) -> np.ndarray:
         """Score of each new node with seen nodes.
 
@@ -310,6 +348,9 @@ class SparcLinkPredictor(SavedEstimator):
         index_arrays, index = self.index_.state()
         arrays = prefixed("index", index_arrays) | prefixed("view", self._view.arrays())
         arrays |= prefixed("nodes", self._nodes.arrays())
+        if self._graph is not None:
+            parts = {"indptr": self._graph.indptr, "indices": self._graph.indices, "weights": self._graph.weights}
+            arrays |= prefixed("graph", {name: part for name, part in parts.items() if part is not None})
         maps = []
         for i, one in enumerate(self.maps_):
             saved, own = one._as_part()
@@ -321,6 +362,7 @@ class SparcLinkPredictor(SavedEstimator):
             "weights": self.weights_._asdict(),
             "report": self.report_,
             "nodes": self._nodes.config(),
+            "fitted_nodes": self._fitted_nodes,
             "view": self._view.config(),
         }
         return fitted, arrays
@@ -338,4 +380,11 @@ class SparcLinkPredictor(SavedEstimator):
         width = sum(one.module_.out_channels if self.refine else one.n_components_ for one in self.maps_)
         if self.index_.widths != (width, self.n_features_in_):
             raise ValueError(f"the index has columns {self.index_.widths}, the maps {width}")
-        self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], self.index_.num_vectors)
+        n = self.index_.num_vectors
+        self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], n)
+        self._fitted_nodes, self._graph = check_count("fitted_nodes", fitted["fitted_nodes"], 1), None
+        if self.weights_.popularity:
+            links = part_of(arrays, "graph")
+            self._graph = Graph(links["indptr"], links["indices"], links.get("weights"))
+        if self._fitted_nodes > n or (self._graph is not None and self._graph.num_nodes != n):
+            raise ValueError(f"links that do not belong to the {n} nodes")

@@ -34,8 +34,9 @@ from gsparc.ops._knn import (
     smallest,
 )
 
-__all__ = ["Candidates", "Cells", "balanced_order", "choose_probes"]
+__all__ = ["LEAST_LOOKED", "Candidates", "Cells", "balanced_order", "choose_probes"]
 
+LEAST_LOOKED = 4  # cells of average size that a query looks into at least: one that has grown is seen whole
 _DIRECTION_ROWS = 1024  # of a part, to find its principal direction
 _DIRECTION_STEPS = 4  # of the power iteration: any direction of large variance serves
 _GROUP = 32  # cells in a part whose members are assigned together, and centroids in a cell of centroids
@@ -134,8 +135,8 @@ class Cells:
         return torch.empty_like(self.vectors).index_copy_(0, self.order.long(), self.vectors)
 
     def candidates_of(self, num_probes: int) -> int:
-        """Members that so many cells of average size hold."""
-        return min(self.num_vectors, num_probes * -(-self.num_vectors // self.num_cells))
+        """Members that so many cells of average size hold, :data:`LEAST_LOOKED` of them at least."""
+        return min(self.num_vectors, max(num_probes, LEAST_LOOKED) * -(-self.num_vectors // self.num_cells))
 
     def labels(self) -> Tensor:
         """The cell of every row: (n,)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
@@ -140,6 +141,15 @@ class CombinedIndex:
         return self._neighbors.kind
 
     @property
+    def prior(self) -> NDArray[np.float32] | None:
+        """What is added to each node's score; can be set later, one number for each node."""
+        return None if self._prior is None else self._prior.numpy()
+
+    @prior.setter
+    def prior(self, prior: FloatArray | None) -> None:
+        self._prior = None if prior is None else torch.from_numpy(_check_prior(prior, self.num_vectors))
+
+    @property
     def neighbors(self) -> NeighborIndex:
         """The cosine index of the spectral coordinates alone."""
         return self._neighbors
@@ -257,6 +267,16 @@ class CombinedIndex:
         self._features.append_prepared(prepared)
         self._rows = None
         return ids
+
+    def copy(self) -> CombinedIndex:
+        """An index that can be added to while this one stays as it is; only inverted lists are copied for it."""
+        fresh = copy.copy(self)
+        fresh._neighbors, fresh._features = self._neighbors.copy(), copy.copy(self._features)
+        return fresh
+
+    def rows_at(self, ids: IntArray) -> tuple[torch.Tensor, Any]:
+        """Rows of nodes as they are compared, each of length one: spectral ones, and features, dense or sparse."""
+        return self._spectral_rows()[torch.from_numpy(np.asarray(ids, np.int64))], self._features.rows[ids]
 
     def state(self) -> State:
         """Plain arrays and a JSON-able dictionary that :meth:`from_state` makes the index from."""

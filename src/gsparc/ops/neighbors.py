@@ -5,6 +5,7 @@ Distances are Euclidean, diffusion (Euclidean after scaling component ``l`` by `
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import logging
 import os
@@ -19,6 +20,7 @@ from gsparc._runtime import resolve_device
 from gsparc._typing import FloatArray
 from gsparc._validation import check_name
 from gsparc.exceptions import FeatureError, InputError
+from gsparc.ops._grown_cells import grown_cells
 from gsparc.ops._index_state import (
     KINDS,
     METRICS,
@@ -30,7 +32,7 @@ from gsparc.ops._index_state import (
     read_state,
     write_state,
 )
-from gsparc.ops._knn import exact_neighbors, ivf_build, ivf_rows, ivf_search, smallest, unit_rows
+from gsparc.ops._knn import exact_neighbors, ivf_build, ivf_rows, ivf_search, unit_rows
 from gsparc.ops.cells import Cells, choose_probes
 
 __all__ = ["EXACT_UP_TO", "NeighborIndex", "neighbors_reference", "resolve_kind"]
@@ -133,7 +135,7 @@ class NeighborIndex:
     ) -> None:
         self.metric, self.kind, self.device = metric, kind, device
         self.num_probes_, self.recall_ = num_probes, recall
-        # exact: all rows; cells: those added since the cells were made
+        # rows: of the exact kind only; the others keep them in their lists or cells
         self._scale, self._rows, self._ivf, self._cells = scale, rows, ivf, cells
 
     @classmethod
@@ -190,7 +192,7 @@ class NeighborIndex:
             cells = Cells.build(rows, cell_size=size, seed=seed, inner=metric == "cosine")
             probes, recall = choose_probes(cells, rows, seed, num_probes)
             logger.info("%d vectors in %d cells, %d probed: recall@10 %.3f", len(rows), cells.num_cells, probes, recall)
-            return cls(**parts, rows=rows[:0], cells=cells, num_probes=probes, recall=recall)
+            return cls(**parts, cells=cells, num_probes=probes, recall=recall)
         ivf, probes, recall = ivf_build(
             rows.cpu().numpy(),
             inner=metric == "cosine",
@@ -203,13 +205,20 @@ class NeighborIndex:
 
     @property
     def num_vectors(self) -> int:
-        if self._rows is None:
+        if self._ivf is not None:
             return int(self._ivf.ntotal)
-        return len(self._rows) + (0 if self._cells is None else self._cells.num_vectors)
+        return len(self._stored) if self._cells is None else self._cells.num_vectors
 
     @property
     def dim(self) -> int:
-        return int(self._ivf.d) if self._rows is None else int(self._rows.shape[1])
+        return int(self._ivf.d) if self._ivf is not None else int(self._stored.shape[1])
+
+    @property
+    def _stored(self) -> torch.Tensor:
+        """Rows of an exact index, in their order; those of cells, cell after cell."""
+        stored = self._rows if self._cells is None else self._cells.vectors
+        assert stored is not None
+        return stored
 
     def __repr__(self) -> str:
         return (
@@ -226,26 +235,15 @@ class NeighborIndex:
             raise InputError(f"k={k} neighbours were asked for; pass k >= 1.")
         k = min(int(k), self.num_vectors)
         inner = self.metric == "cosine"
-        if self._rows is None:
+        if self._ivf is not None:
             prepared = _prepare(queries, self.metric, self._scale, torch.device("cpu"), dim=self.dim)
             return ivf_search(self._ivf, prepared.numpy(), k, self.num_probes_ or 1, inner=inner)
         prepared = _prepare(queries, self.metric, self._scale, self.device, dim=self.dim)
         if self._cells is None:
-            distances, ids = exact_neighbors(prepared, self._rows, k, inner=inner)
+            distances, ids = exact_neighbors(prepared, self._stored, k, inner=inner)
         else:
-            distances, ids = self._search_cells(self._cells, prepared, self._rows, k)
+            distances, ids = self._cells.search(prepared, k, self._cells.candidates_of(self.num_probes_ or 1))
         return distances.cpu().numpy(), ids.cpu().numpy()
-
-    def _search_cells(
-        self, cells: Cells, queries: torch.Tensor, added: torch.Tensor, k: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Through the cells, and one by one among the rows that came after them."""
-        distances, ids = cells.search(queries, k, cells.candidates_of(self.num_probes_ or 1))
-        if not len(added):
-            return distances, ids
-        more, more_ids = exact_neighbors(queries, added, min(k, len(added)), inner=cells.inner)
-        distances, ids = torch.cat([distances, more], dim=1), torch.cat([ids, more_ids + cells.num_vectors], dim=1)
-        return smallest(distances, k, ids)
 
     def prepare(self, vectors: FloatArray | torch.Tensor, device: str | torch.device | None = None) -> torch.Tensor:
         """Vectors as they are compared with :meth:`rows`: float32, checked, scaled or of unit length."""
@@ -255,29 +253,48 @@ class NeighborIndex:
     def add(self, vectors: FloatArray | torch.Tensor) -> NDArray[np.int64]:
         """Append rows and return their ids. The kind, the cells and the probes stay as they were built.
 
-        An index of ``kind="cells"`` looks at every row that was added: build it anew once they are many.
+        In an approximate index each row joins the nearest cell. The cells were made for the rows of ``build``: where as
+        many have been added, or they lie elsewhere, build it anew.
         """
         before = self.num_vectors
-        place = torch.device("cpu") if self._rows is None else self.device
+        place = torch.device("cpu") if self._ivf is not None else self.device
         rows = _prepare(vectors, self.metric, self._scale, place, dim=self.dim)
-        if self._rows is None:
+        if self._ivf is not None:
             self._ivf.add(rows.numpy())
+        elif self._cells is not None:
+            self._cells = grown_cells(self._cells, rows)
         else:
-            self._rows = torch.cat([self._rows, rows])
+            self._rows = torch.cat([self._stored, rows])
         return np.arange(before, before + len(rows), dtype=np.int64)
+
+    def copy(self) -> NeighborIndex:
+        """An index that can be added to while this one stays as it is; only inverted lists are copied for it.
+
+        Examples
+        --------
+        >>> index = NeighborIndex.build(np.eye(2))
+        >>> more = index.copy()
+        >>> more.add(np.ones((1, 2))).tolist(), index.num_vectors
+        ([2], 2)
+        """
+        fresh = copy.copy(self)
+        if self._ivf is not None:
+            faiss = import_optional("faiss", extra="all", purpose="An approximate neighbour index (kind='ivf')")
+            fresh._ivf = faiss.clone_index(self._ivf)
+        return fresh
 
     def rows(self) -> torch.Tensor:
         """The rows as they are compared: scaled (diffusion) or of unit length (cosine)."""
-        if self._rows is None:
+        if self._ivf is not None:
             return torch.from_numpy(ivf_rows(self._ivf))
-        return self._rows if self._cells is None else torch.cat([self._cells.rows(), self._rows])
+        return self._stored if self._cells is None else self._cells.rows()
 
     def state(self) -> State:
         """Plain arrays and a JSON-able dictionary that :meth:`from_state` makes the index from."""
         arrays: dict[str, NDArray[Any]] = {}
         if self._scale is not None:
             arrays["scale"] = self._scale
-        if self._rows is None:
+        if self._ivf is not None:
             faiss = import_optional("faiss", extra="all", purpose="Saving an approximate neighbour index")
             arrays["ivf"] = faiss.serialize_index(self._ivf)
         else:
@@ -306,14 +323,13 @@ class NeighborIndex:
         if kind == "ivf":
             parts["ivf"] = checked_ivf(arrays, shape, inner=metric == "cosine")
         else:
-            parts["rows"] = torch.from_numpy(checked_array(arrays, "rows", shape)).to(place)
-        if kind == "exact":
-            return cls(**parts)
-        if kind == "cells":
+            rows = torch.from_numpy(checked_array(arrays, "rows", shape)).to(place)
+            if kind == "exact":
+                return cls(**parts, rows=rows)
             own = {name.removeprefix("cells_"): array for name, array in arrays.items() if name.startswith("cells_")}
             count = len(own.get("order", ()))
-            parts["cells"] = Cells.from_state(own, {"inner": metric == "cosine"}, parts["rows"][:count])
-            parts["rows"] = parts["rows"][count:]
+            cells = Cells.from_state(own, {"inner": metric == "cosine"}, rows[:count])
+            parts["cells"] = grown_cells(cells, rows[count:])  # an earlier version kept added rows beside the cells
         probes, recall = checked_probes(config)
         return cls(**parts, num_probes=probes, recall=recall)
 
