@@ -12,7 +12,7 @@ BENCHES := $(sort $(filter-out benchmarks/_%.py %_cuda.py,$(wildcard benchmarks/
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format docs bench tables results-page clean
+.PHONY: help setup demo test lint format docs bench tables results-page web clean
 
 help:
 	@echo "make demo    fit on the embedded graph, write gsparc-demo/report.html"
@@ -24,6 +24,7 @@ help:
 	@for script in $(BENCHES); do echo "                 python $$script"; done
 	@echo "make tables  fill the tables of README.md and docs/ from benchmarks/results"
 	@echo "make results-page  make docs/_static/results.html from results/*.json"
+	@echo "make web     build the explorer from web/ into src/gsparc/server/static (needs npm; users do not)"
 	@echo "make setup   only make $(VENV) and install into it"
 	@echo "make clean   remove caches and built pages (not $(VENV))"
 
@@ -74,6 +75,9 @@ tables: setup
 
 results-page: setup
 	OMP_NUM_THREADS=1 $(PY) scripts/results_page.py
+
+web:
+	cd web && npm ci && npm run build
 
 clean:
 	rm -rf build dist docs/_build docs/auto_examples docs/api/generated .pytest_cache .ruff_cache
