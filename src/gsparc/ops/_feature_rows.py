@@ -80,9 +80,22 @@ class SparseRows:
             return torch.sparse.mm(self._by_column, dense.T).T
         if self._dense_is_faster(queries):
             return self._dense_cosines(queries)
-        if self._by_column is None:  # transposed once: a product then reads only the queries' own columns
+        return torch.from_numpy(self._scattered_cosines(queries))
+
+    def _scattered_cosines(self, queries: Any) -> NDArray[np.float32]:
+        """Query by query, the entries of its own columns added up where they belong: no sparse result is made."""
+        if self._by_column is None:  # transposed once
             self._by_column = sp.csr_array(self.rows.T)
-        return torch.from_numpy((queries @ self._by_column).toarray())
+        columns, n = self._by_column, self.shape[0]
+        out = np.zeros((queries.shape[0], n), np.float32)
+        for i, row in enumerate(out):
+            own = slice(queries.indptr[i], queries.indptr[i + 1])
+            parts = [slice(columns.indptr[c], columns.indptr[c + 1]) for c in queries.indices[own]]
+            if parts:
+                ids = np.concatenate([columns.indices[part] for part in parts])
+                terms = [columns.data[part] * value for part, value in zip(parts, queries.data[own], strict=True)]
+                row[:] = np.bincount(ids, np.concatenate(terms), minlength=n)
+        return out
 
     def _dense_is_faster(self, queries: Any) -> bool:
         """Well-filled queries over well-filled rows are better multiplied as dense blocks."""
