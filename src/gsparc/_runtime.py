@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from gsparc.exceptions import InputError
 if TYPE_CHECKING:
     import torch  # takes seconds: what only needs a seed or a bar does without it
 
-__all__ = ["Progress", "progress_bar", "resolve_device", "resolve_seed", "torch_generator"]
+__all__ = ["Progress", "Stage", "progress_bar", "resolve_device", "resolve_seed", "stage_bar", "torch_generator"]
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
@@ -77,12 +77,27 @@ class _RichProgress(Progress):
         self._bar.update(self._task, completed=completed, note=note)
 
 
+_shared: list[Any] = []  # the bar of a job in stages; bars that are opened inside join it: a terminal has one display
+
+
 @contextmanager
 def progress_bar(description: str, total: float, *, show: bool) -> Iterator[Progress]:
     """A progress bar with the time left, on standard error; silent when ``show`` is false."""
     if not show:
         yield Progress()
         return
+    if _shared:
+        task = _shared[-1].add_task(f"  {description}", total=total, note="")
+        try:
+            yield _RichProgress(_shared[-1], task)
+        finally:
+            _shared[-1].remove_task(task)
+        return
+    with _rich_bar() as bar:
+        yield _RichProgress(bar, bar.add_task(description, total=total, note=""))
+
+
+def _rich_bar() -> Any:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -102,5 +117,29 @@ def progress_bar(description: str, total: float, *, show: bool) -> Iterator[Prog
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with RichBar(*columns, console=Console(file=sys.stderr), transient=False) as bar:
-        yield _RichProgress(bar, bar.add_task(description, total=total, note=""))
+    return RichBar(*columns, console=Console(file=sys.stderr), transient=False)
+
+
+Stage = Callable[[str, float], None]
+"""Called with a sentence when a stage begins, and with the share of all work that is done by then."""
+
+
+@contextmanager
+def stage_bar(description: str, *, show: bool) -> Iterator[Stage]:
+    """One bar for a job in several stages; each stage is a line above it, and bars of the stages appear below."""
+    if not show:
+        yield lambda sentence, done: None
+        return
+    with _rich_bar() as bar:
+        task = bar.add_task(description, total=100, note="")
+        _shared.append(bar)
+
+        def begin(sentence: str, done: float) -> None:
+            bar.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+            bar.update(task, completed=max(bar.tasks[0].completed, round(100 * done)))
+
+        try:
+            yield begin
+            bar.update(task, completed=100)
+        finally:
+            _shared.remove(bar)

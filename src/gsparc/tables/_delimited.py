@@ -1,0 +1,236 @@
+"""Comma-separated files as columns of strings: fast where a block is clean, line by line where it is not."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from gsparc.exceptions import InputError
+from gsparc.tables._lines import read_blocks
+
+__all__ = ["Block", "csv_blocks"]
+
+_DELIMITERS = ",;\t|"
+_MAX_RECORD = 1 << 24  # bytes that a quotation mark may stay open for
+_STRICT = {
+    "expected after": "text follows a closing quotation mark",
+    "new-line character": "a carriage return stands inside the line",
+    "field larger": "a field is too long",
+}
+
+
+class Block(NamedTuple):
+    """Rows of a file: their line numbers and their cells as strings, an empty cell as null."""
+
+    lines: np.ndarray
+    cells: pa.RecordBatch
+
+
+def csv_blocks(path: Path, delimiter: str | None, reject: Callable[[int, str], None]) -> Iterator[Block]:
+    """Blocks of rows in the order of the file; lines that cannot be read go to ``reject``."""
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_RECORD))  # 128 kB by default: long texts are longer
+    reader: _Reader | None = None
+    left = b""
+    for piece in read_blocks(path):
+        left += piece
+        if reader is None:
+            reader, left = _start(path, left, delimiter, reject, final=False)
+        if reader is not None:
+            block, left = reader.take(left, final=False)
+            yield from block
+    if reader is None:
+        reader, left = _start(path, left, delimiter, reject, final=True)
+    if reader is None:
+        raise InputError(f"{path} is empty; a header line and one row a line were expected.")
+    yield from reader.take(left, final=True)[0]
+
+
+def _start(
+    path: Path, data: bytes, delimiter: str | None, reject: Callable[[int, str], None], *, final: bool
+) -> tuple[_Reader | None, bytes]:
+    """A reader once the header is there, and what follows the header."""
+    line = 1
+    while True:  # empty lines before the header
+        end = data.find(b"\n")
+        if end < 0 and not final:
+            if len(data) > _MAX_RECORD:
+                raise InputError(f"the first line of {path} is longer than {_MAX_RECORD >> 20} MB; it is no table.")
+            return None, data
+        first, rest = (data, b"") if end < 0 else (data[:end], data[end + 1 :])
+        if first.strip():
+            break
+        if not rest:
+            return None, rest
+        data, line = rest, line + 1
+    try:
+        header = first.decode("utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8: byte {first[error.start]:#04x} in the header. Save it as UTF-8 and try again."
+        ) from error
+    if "\0" in header:
+        raise InputError(f"the header of {path} holds a NUL byte; it is no text file. Save it as UTF-8 text.")
+    delimiter = delimiter or max(_DELIMITERS, key=re.sub(r'"[^"]*"', "", header).count)
+    try:
+        names = next(csv.reader([header], delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        raise InputError(f"the header of {path} cannot be read ({error}). Close every quotation mark.") from error
+    return _Reader(_column_names(names, path), delimiter, line + 1, reject), rest
+
+
+def _column_names(cells: list[str], path: Path) -> list[str]:
+    """Names without spaces around them; one that is empty is called by its place, as pandas' index is."""
+    names = [cell.strip() or f"column_{place}" for place, cell in enumerate(cells, 1)]
+    again = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if again:
+        raise InputError(f"{path} has more than one column {again[0]!r}. Give each column a name of its own.")
+    return names
+
+
+class _Reader:
+    """Turns bytes into blocks of rows and keeps count of lines."""
+
+    def __init__(self, names: list[str], delimiter: str, line: int, reject: Callable[[int, str], None]) -> None:
+        self.names, self.delimiter, self.line, self.reject = names, delimiter, line, reject
+        self.schema = pa.schema([(name, pa.string()) for name in names])
+
+    def take(self, data: bytes, *, final: bool) -> tuple[list[Block], bytes]:
+        """Blocks of the whole rows of ``data``, and what is left for the next call."""
+        end = len(data) if final else data.rfind(b"\n") + 1
+        whole, left = data[:end], data[end:]
+        if not whole:
+            if len(left) > _MAX_RECORD:
+                raise InputError(f"line {self.line} is longer than {_MAX_RECORD >> 20} MB; it is no row of a table.")
+            return [], left
+        fast = self._fast(whole)
+        if fast is not None:
+            return [fast], left
+        block, used = self._slow(whole, final=final)
+        return [block] if len(block.lines) else [], whole[used:] + left
+
+    def _fast(self, data: bytes) -> Block | None:
+        """All rows at once with Arrow; None where a line needs a closer look."""
+        quoted = b'"' in data
+        if (
+            (quoted and not _properly_quoted(data, self.delimiter))
+            or b"\0" in data
+            or b"\n\n" in data
+            or b"\n\r" in data
+            or data[:1] in b"\r\n"
+        ):
+            return None
+        count = data.count(b"\n") + (not data.endswith(b"\n"))
+        try:
+            table = pacsv.read_csv(
+                pa.BufferReader(data),
+                read_options=pacsv.ReadOptions(column_names=self.names, block_size=len(data) + 1),
+                parse_options=pacsv.ParseOptions(delimiter=self.delimiter, quote_char='"' if quoted else False),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=self.schema, null_values=[""], strings_can_be_null=True
+                ),
+            )
+        except pa.ArrowInvalid:  # a line with more or fewer fields, or one that is not UTF-8
+            return None
+        if table.num_rows != count:  # a carriage return inside a line
+            return None
+        lines = np.arange(self.line, self.line + count)
+        self.line += count
+        return Block(lines, table.combine_chunks().to_batches()[0])
+
+    def _slow(self, data: bytes, *, final: bool) -> tuple[Block, int]:
+        """Line by line: quotation marks, lines that are rejected; and how many bytes were used."""
+        raw = io.BytesIO(data).readlines()
+        texts, broken = _decode(raw)
+        found: list[tuple[int, list[str]]] = []
+        end = self._records(texts, 0, broken, found)
+        open_bytes = sum(map(len, raw[end:]))
+        if open_bytes and not final and open_bytes <= _MAX_RECORD:
+            return self._done(found, end, len(data) - open_bytes)  # the rest of the record is still to come
+        if open_bytes:
+            self.reject(self.line + end, "a quotation mark is opened and never closed")
+            for place in range(end + 1, len(raw)):  # each on its own: the open mark must not swallow them all
+                if self._records([texts[place]], place, broken, found) == place:
+                    self.reject(self.line + place, "a quotation mark is opened and not closed in the line")
+        return self._done(found, len(raw), len(data))
+
+    def _records(self, texts: list[str], first: int, broken: set[int], found: list[tuple[int, list[str]]]) -> int:
+        """Records of some lines, the first of which is ``first``; gives the first line of one that has no end."""
+        reader = csv.reader(texts, delimiter=self.delimiter, strict=True)
+        start = first  # where the record begins that is being read
+        while start < first + len(texts):
+            try:
+                row = next(reader)
+            except StopIteration:
+                break
+            except csv.Error as error:
+                if "unexpected end" in str(error):
+                    return start
+                self.reject(self.line + start, _reason(error))
+            else:
+                lines = range(start, first + reader.line_num)
+                self._sort_out(row, start, not broken.isdisjoint(lines) if broken else False, found)
+            start = first + reader.line_num
+        return first + len(texts)
+
+    def _sort_out(self, row: list[str], start: int, broken: bool, found: list[tuple[int, list[str]]]) -> None:
+        """One record to the rows, to the rejects, or, if it is an empty line, nowhere."""
+        number = self.line + start
+        if broken:
+            self.reject(number, "the line is not UTF-8")
+        elif not row or (len(row) == 1 and not row[0].strip()):
+            return
+        elif len(row) != len(self.names):
+            self.reject(number, f"the line has {len(row)} fields, the header has {len(self.names)}")
+        elif any("\0" in cell for cell in row):
+            self.reject(number, "the line holds a NUL byte")
+        else:
+            found.append((number, row))
+
+    def _done(self, found: list[tuple[int, list[str]]], lines: int, used: int) -> tuple[Block, int]:
+        self.line += lines
+        columns = zip(*(row for _, row in found), strict=True) if found else [()] * len(self.names)
+        arrays = [pa.array([cell or None for cell in column], pa.string()) for column in columns]
+        numbers = np.array([number for number, _ in found], dtype=np.int64)
+        return Block(numbers, pa.RecordBatch.from_arrays(arrays, schema=self.schema)), used
+
+
+def _properly_quoted(data: bytes, delimiter: str) -> bool:
+    """Whether every mark opens or closes a whole field that ends on its line, or is a doubled one inside it."""
+    text = np.frombuffer(b"\n" + data + b"\n", np.uint8)
+    marks = np.flatnonzero(text == ord('"'))
+    if len(marks) % 2:
+        return False
+    between = np.zeros(256, bool)
+    between[[ord(delimiter), ord("\n"), ord('"')]] = True
+    if not between[text[marks[::2] - 1]].all():
+        return False
+    between[ord("\r")] = True
+    if not between[text[marks[1::2] + 1]].all():
+        return False
+    ends = np.flatnonzero(text == ord("\n"))
+    return not bool((np.searchsorted(marks, ends) % 2).any())
+
+
+def _decode(raw: list[bytes]) -> tuple[list[str], set[int]]:
+    """Lines as text, and which of them are not UTF-8."""
+    texts: list[str] = []
+    broken: set[int] = set()
+    for place, line in enumerate(raw):
+        try:
+            texts.append(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            broken.add(place)
+            texts.append(line.decode("utf-8", "replace"))
+    return texts, broken
+
+
+def _reason(error: csv.Error) -> str:
+    return next((words for key, words in _STRICT.items() if key in str(error)), str(error))

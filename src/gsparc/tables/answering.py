@@ -1,0 +1,177 @@
+"""What a table model says about new rows: each thing looked for once, and only where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from gsparc._validation import check_count, check_share
+from gsparc.tables.bulk import BULK_ROWS
+from gsparc.tables.joining import text_values
+from gsparc.tables.predictions import Predictions
+
+if TYPE_CHECKING:
+    from gsparc.tables.model import TableModel
+
+__all__ = ["answer_rows", "far_below", "names_of", "space"]
+
+_REASONS = ("", "no class can be ruled out", "far from every known node", "nothing of it is known")
+_FAR_BELOW = 0.01  # p-value of the distance to known nodes below which a row is called far
+
+
+def answer_rows(
+    model: TableModel,
+    table: Any,
+    *,
+    coverage: float | None,
+    links: int,
+    near: int,
+    edges: Any,
+    ids: Any,
+    position: bool,
+    abstain: bool,
+) -> Predictions:
+    """See :meth:`~gsparc.tables.model.TableModel.predict`."""
+    check_count("links", links, 0)
+    check_count("near", near, 0)
+    if coverage is not None:
+        check_share("coverage", coverage)
+    X, bad, known = model.read_rows(table)
+    m = X.shape[0]
+    out = Predictions(_row_ids(table, model.columns.id, m) if ids is None else np.asarray(ids), dict(bad))
+    out.class_names = model.class_names
+    near, links = min(near, len(model.node_ids)), min(links, len(model.node_ids))
+    if m == 0:
+        return out
+    if model.classifier is not None:
+        _classify(model, out, X, coverage, near, edges, abstain)
+    elif near:
+        out.near = _near(model, X, near)
+    alone = abstain and model.classifier is None
+    if model.links is not None and (links or alone):
+        _link(model, out, X, links, alone)
+    if abstain:
+        _abstain(model, out, table, X, known)
+    if model.clusterer is not None:
+        memberships = np.asarray(model.clusterer.predict_proba(X))
+        out.memberships, out.clusters = memberships, memberships.argmax(axis=1)
+    if position:
+        out.position = model.drawing.place(space(model.parts, X))
+    return out
+
+
+def space(parts: dict[str, Any], X: Any) -> NDArray[np.float32]:
+    """Coordinates that nodes are compared and drawn by: the classifier's, else the clusterer's, else the links'."""
+    if parts["classifier"] is not None:
+        return parts["classifier"]._coordinates(X)
+    if parts["clusterer"] is not None:
+        return parts["clusterer"].embed(X)
+    return parts["links"].transform_queries(X)
+
+
+def names_of(class_names: NDArray[Any], codes: Any) -> NDArray[Any]:
+    """Names of class numbers, None for -1."""
+    return np.array([*class_names.tolist(), None], dtype=object)[codes]
+
+
+def _classify(
+    model: TableModel, out: Predictions, X: Any, coverage: float | None, near: int, edges: Any, abstain: bool
+) -> None:
+    """Classes, sets and nearest nodes; neighbours are looked for where something needs them."""
+    assert model.class_names is not None
+    classifier = model.classifier
+    if abstain and not near and X.shape[0] >= BULK_ROWS:
+        proba, members, out.far = _bulk(model, X, coverage, edges)
+    elif near or abstain:
+        found = classifier.assess(X, 0.9 if coverage is None else coverage, max(near, 1), edges=edges)
+        proba, members, out.novelty = found.proba, found.sets, found.novelty
+        if near:
+            out.near = (
+                model.node_ids[found.near_ids],
+                found.near_distances,
+                names_of(model.class_names, found.near_labels),
+            )
+    else:
+        proba = np.asarray(classifier.predict_proba(X, edges=edges))
+        members = None
+        if coverage is not None:
+            members = classifier._sets(proba, coverage, classifier._known_edges(edges, X.shape[0]))
+    best = proba.argmax(axis=1)
+    out.proba, out.members = proba, None if coverage is None else members
+    out.classes, out.confidence = model.class_names[best], proba[np.arange(len(best)), best]
+
+
+def _bulk(model: TableModel, X: Any, coverage: float | None, edges: Any) -> tuple[Any, Any, NDArray[np.bool_]]:
+    """Probabilities, sets and which rows are far, in one pass over many rows."""
+    classifier = model.classifier
+    test, known = model.far_test(), classifier._known_edges(edges, X.shape[0])
+    parts = [(classifier._mixed(view), test.far(view)) for view in classifier._views(X)]
+    proba, far = (np.concatenate(part) for part in zip(*parts, strict=True))
+    if known is not None:
+        proba = classifier._first.update(proba, known, classifier._codes)
+    return proba, None if coverage is None else classifier._sets(proba, coverage, known), far
+
+
+def _link(model: TableModel, out: Predictions, X: Any, k: int, judge: bool) -> None:
+    """Suggested links; with ``judge`` the score of the best one says how strange a row is."""
+    places, scores = model.links.predict_links(X, k=max(k, 1))
+    if k:
+        out.links = model.node_ids[places], scores
+    if judge and model.top_scores is not None and len(model.top_scores):
+        below = np.searchsorted(model.top_scores, scores[:, 0], side="right")
+        out.novelty = (1 + below) / (1 + len(model.top_scores))
+
+
+def _near(model: TableModel, X: Any, k: int) -> tuple[Any, Any, None]:
+    """Nearest known nodes of a model without classes."""
+    if model.links is not None:
+        distances, places = model.links.index_.neighbors.search(model.links.transform_queries(X), k)
+    else:
+        distances, places = model.index().search(model.clusterer.embed(X), k)
+    return model.node_ids[places], distances, None
+
+
+def far_below(model: TableModel) -> float:
+    """The p-value of a distance up to which a row is called far: one in a hundred, or farther than any before."""
+    judges = model.top_scores if model.classifier is None else model.classifier._calibration.distances
+    return max(_FAR_BELOW, 1.0 / (1 + (0 if judges is None else len(judges))) + 1e-9)
+
+
+def _abstain(model: TableModel, out: Predictions, table: Any, X: Any, known: NDArray[Any] | None) -> None:
+    """Whether a row is too strange to say anything about, and why."""
+    reason = np.zeros(X.shape[0], np.int64)
+    if out.members is not None and out.members.shape[1] > 1:
+        reason[out.members.all(axis=1)] = 1
+    if out.novelty is not None:
+        reason[out.novelty <= far_below(model)] = 2
+    elif out.far is not None:
+        reason[out.far] = 2
+    if not (model.columns.numeric or model.columns.vector):  # words and categories, none of which was ever seen
+        empty = np.diff(X.indptr) == 0 if sp.issparse(X) else ~np.any(X, axis=1)
+        reason[empty if known is None else empty | (known == 0)] = 3
+    if known is not None:
+        reason[_without_values(table, model.columns.features)] = 3
+    out.why, out.abstained = [_REASONS[code] for code in reason.tolist()], reason > 0
+
+
+def _without_values(table: Any, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Rows in which every column that the model reads is missing or empty."""
+    empty = np.ones(table.num_rows, bool)
+    for name in names:
+        empty &= np.asarray(text_values(table.column(name)).is_null())
+        if not empty.any():
+            break
+    return empty
+
+
+def _row_ids(table: Any, name: str | None, count: int) -> NDArray[Any]:
+    """Ids of rows as they are written, None where missing; row numbers from 0 where there is no such column."""
+    if name is None or not hasattr(table, "schema") or name not in table.schema.names:
+        return np.arange(count)
+    values = np.empty(count, dtype=object)
+    values[:] = table.column(name).to_pylist()
+    return values

@@ -1,0 +1,241 @@
+"""Nodes and edges of two tables brought together: ids, classes, and what the edges name that is not there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gsparc._ids import as_id_column, as_node_ids
+from gsparc.exceptions import GraphError, InputError, LabelError
+from gsparc.graph import Graph
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from gsparc.tables.columns import EdgeColumns
+
+__all__ = ["EdgeList", "Ids", "Labels", "join_edges", "node_ids", "read_labels", "text_values"]
+
+Ints = NDArray[np.int64]
+
+
+def text_values(column: Any) -> pa.ChunkedArray:
+    """A column without dictionaries, empty strings counting as missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        empty = pc.call_function("equal", [column, pa.scalar("", column.type)])
+        column = pc.call_function("if_else", [empty, pa.scalar(None, column.type), column])
+    return column
+
+
+def node_ids(table: pa.Table, name: str | None) -> NDArray[Any]:
+    """Ids of the rows, unique and none missing; row numbers from 0 where there is no column for them."""
+    if name is None:
+        return np.arange(table.num_rows, dtype=np.int64)
+    column = text_values(table[name])
+    if column.null_count:
+        rows = np.flatnonzero(np.asarray(column.is_null()))
+        shown = ", ".join(str(row + 1) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
+        raise InputError(
+            f"{len(rows)} row(s) of the node table have no id in column {name!r} (rows {shown}, counted from 1). "
+            "Give each row an id or drop it, or name another column with --id."
+        )
+    try:
+        return as_node_ids(column)
+    except GraphError as error:
+        raise InputError(f"column {name!r} cannot name the nodes: {error}") from error
+
+
+class Ids:
+    """Where ids are among the known ones, whatever of the two kinds they are written as.
+
+    Examples
+    --------
+    >>> Ids(np.array(["7", "8"])).find(np.array([8, 9])).tolist()
+    [1, -1]
+    """
+
+    def __init__(self, known: NDArray[Any]) -> None:
+        self.known = as_id_column(known, "node ids")
+        self._as_text: Any = None
+
+    def find(self, values: Any) -> Ints:
+        """Positions, -1 for what is missing or unknown."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        column = text_values(values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values))
+        known = self.known
+        if pa.types.is_integer(column.type) and pa.types.is_integer(known.type):
+            column = column.cast(known.type, safe=False) if column.type != pa.uint64() else column.cast(pa.int64())
+        elif pa.types.is_floating(column.type) and pa.types.is_integer(known.type):
+            column = _whole(column)
+        elif column.type != known.type:
+            column, known = column.cast(pa.large_string()), self._text()
+        found = pc.call_function("index_in", [column], pc.SetLookupOptions(value_set=known))
+        out = np.asarray(found.fill_null(-1)).astype(np.int64)
+        out[np.asarray(column.is_null())] = -1
+        return out
+
+    def _text(self) -> Any:
+        import pyarrow as pa
+
+        if self._as_text is None:
+            self._as_text = self.known.cast(pa.large_string())
+        return self._as_text
+
+
+def _whole(column: Any) -> Any:
+    """Floats as integers; what is not whole becomes missing."""
+    import pyarrow as pa
+
+    values = column.to_numpy().astype(np.float64)
+    good = np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < 2**53)
+    return pa.chunked_array([pa.array(np.where(good, values, 0).astype(np.int64), mask=~good)])
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """Edges between known nodes as positions, and what was left out."""
+
+    source: Ints
+    target: Ints
+    weights: NDArray[np.float32] | None
+    counts: dict[str, int]
+    examples: list[str]  # a few ends that no node has
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def graph(self, ids: NDArray[Any]) -> Graph:
+        """The graph over all nodes."""
+        ends = np.stack([self.source, self.target])
+        return Graph.from_edges(ends, num_nodes=len(ids), weights=self.weights, node_ids=ids)
+
+    def sentences(self) -> list[str]:
+        """What was left out, said plainly; nothing where nothing was."""
+        counts, said = self.counts, []
+        for key, words in (
+            ("unknown", "name a node that is not known"),
+            ("missing", "have no source or no target"),
+            ("bad_weight", "have a weight that is no number above zero"),
+            ("self_loops", "join a node to itself"),
+        ):
+            if counts[key]:
+                example = f", such as {', '.join(map(repr, self.examples))}" if key == "unknown" else ""
+                said.append(f"{counts[key]:,} of {counts['rows']:,} edges {words}{example}: left out")
+        if counts["duplicates"]:
+            what = "counted once" if self.weights is None else "repeats add up, of two directions the larger counts"
+            said.append(f"{counts['duplicates']:,} edges are listed more than once or both ways: {what}")
+        return said
+
+
+def join_edges(edges: pa.Table, columns: EdgeColumns, ids: Ids, *, need: bool = True) -> EdgeList:
+    """Edges as positions of known nodes. With ``need`` it is an error when none is left."""
+    ends = [text_values(edges[columns.source]), text_values(edges[columns.target])]
+    source, target = (ids.find(column) for column in ends)
+    absent = np.asarray(ends[0].is_null()) | np.asarray(ends[1].is_null())
+    unknown = ((source < 0) | (target < 0)) & ~absent
+    weights, unusable = _weights(edges, columns.weight)
+    loops = (source == target) & ~absent & ~unknown
+    keep = ~(absent | unknown | loops | unusable)
+    counts = {
+        "rows": edges.num_rows,
+        "missing": int(absent.sum()),
+        "unknown": int(unknown.sum()),
+        "bad_weight": int((unusable & ~absent & ~unknown).sum()),
+        "self_loops": int((loops & ~unusable).sum()),
+    }
+    source, target = source[keep], target[keep]
+    counts["used"] = _distinct(source, target, len(ids.known))
+    counts["duplicates"] = len(source) - counts["used"]
+    examples = _strangers(ends, source_unknown=ids, rows=np.flatnonzero(unknown)[:50])
+    if need and not len(source):
+        raise GraphError(_nothing_left(counts, columns, examples))
+    return EdgeList(source, target, None if weights is None else weights[keep], counts, examples)
+
+
+def _weights(edges: pa.Table, name: str | None) -> tuple[NDArray[np.float32] | None, NDArray[np.bool_]]:
+    import pyarrow as pa
+
+    if name is None:
+        return None, np.zeros(edges.num_rows, bool)
+    column = text_values(edges[name])
+    if pa.types.is_large_string(column.type) or pa.types.is_string(column.type):
+        values = np.array([_number(value) for value in column.to_pylist()], np.float64)
+    else:
+        values = column.cast(pa.float64(), safe=False).to_numpy()
+    unusable = ~(np.isfinite(values) & (values > 1e-37) & (values < 1e30))
+    return np.where(unusable, 0, values).astype(np.float32), unusable
+
+
+def _number(value: str | None) -> float:
+    try:
+        return float(value) if value is not None else np.nan
+    except ValueError:
+        return np.nan
+
+
+def _distinct(source: Ints, target: Ints, count: int) -> int:
+    low, high = np.minimum(source, target), np.maximum(source, target)
+    return len(np.unique(low * np.int64(count) + high))
+
+
+def _strangers(ends: list[Any], source_unknown: Ids, rows: Ints) -> list[str]:
+    """A few ids that the edges name and no node has."""
+    found: list[str] = []
+    for column in ends:
+        part = column.take(rows)
+        unknown = source_unknown.find(part) < 0
+        found += [str(value) for value in part.filter(unknown).to_pylist()]
+    return list(dict.fromkeys(found))[:3]
+
+
+def _nothing_left(counts: dict[str, int], columns: EdgeColumns, examples: list[str]) -> str:
+    if not counts["rows"]:
+        return "the edge table has no rows; one row an edge was expected."
+    named = f" They name {', '.join(map(repr, examples))}, which no node is called." if examples else ""
+    return (
+        f"none of the {counts['rows']:,} edges (columns {columns.source!r} and {columns.target!r}) joins two different "
+        f"nodes of the node table.{named} Check which columns hold the ids: --id of the nodes, "
+        "--edge-source and --edge-target of the edges."
+    )
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Classes of the rows: numbers that point into ``names``, -1 where there is none."""
+
+    codes: Ints
+    names: NDArray[Any]  # strings, or int64 where the column holds whole numbers
+
+
+def read_labels(table: pa.Table, name: str) -> Labels:
+    """The classes in a column; whole numbers stay numbers, and -1 among them is no class.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> read_labels(pa.table({"kind": ["b", None, "a", ""]}), "kind")
+    Labels(codes=array([ 1, -1,  0, -1]), names=array(['a', 'b'], dtype='<U1'))
+    """
+    import pyarrow as pa
+
+    from gsparc.datasets.tables import encode_labels
+
+    column = text_values(table[name])
+    if pa.types.is_nested(column.type) or pa.types.is_temporal(column.type):
+        raise LabelError(
+            f"column {name!r} holds {column.type}; classes are strings or whole numbers. Name another with --target."
+        )
+    codes, names = encode_labels(column, name)
+    numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    return Labels(codes, names.astype(np.int64) if numeric and len(names) else names)
