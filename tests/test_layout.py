@@ -21,7 +21,7 @@ ROWS: dict[str, int] = {
     **dict.fromkeys(["splits", "metrics", "model_store"], 3),
     **dict.fromkeys(["estimators"], 4),
     **dict.fromkeys(["baselines", "datasets", "recipes"], 5),
-    **dict.fromkeys(["experiments", "integrations", "report"], 6),
+    **dict.fromkeys(["experiments", "integrations", "report", "tables"], 6),
     **dict.fromkeys(["cli", "server", "__main__"], 7),
 }
 FACE = "gsparc"  # __init__.py: loads everything lazily, so it has no row and nothing inside imports from it

@@ -61,9 +61,11 @@ def test_a_data_set(inside, small: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_two_tables(inside, tables: Path, tmp_path: Path) -> None:
+def test_two_tables_and_a_recipe(inside, tables: Path, tmp_path: Path) -> None:
+    """Without a recipe two tables become a table model: test_tables.py."""
     sources = ["--nodes", tables / "packages.parquet", "--edges", tables / "depends.parquet", "--target", "section"]
-    facts = document(inside("fit", *sources, "-o", tmp_path / "model", "--json", *QUICK))
+    recipe = ["--recipe", "gcn/cora", "--max-steps", "3"]
+    facts = document(inside("fit", *sources, *recipe, "-o", tmp_path / "model", "--json"))
     assert (facts["data"], facts["nodes"], facts["labelled_nodes"]) == ("packages", 150, 149)
     assert facts["features"] == 8  # neither the ids nor the classes
     assert facts["classes"] == ["blue", "green", "red"]
@@ -136,7 +138,7 @@ def test_a_recipe_alone_takes_its_own_data_set(inside, tmp_path: Path, monkeypat
         (["--recipe", "gcn/core", "-o", "m"], "unknown recipe 'gcn/core'. Did you mean 'gcn/cora'", 1),
         (["--dataset", "cora", "--backbone", "gnn", "-o", "m"], "unknown backbone 'gnn'.*gcn", 1),
         (["--dataset", "debain", "-o", "m"], "Did you mean 'debian'", 1),
-        (["--nodes", "n.parquet", "--edges", "e.parquet", "-o", "m"], "there is no nodes table n.parquet", 1),
+        (["--nodes", "n.parquet", "--edges", "e.parquet", "-o", "m"], "there is no table of nodes n.parquet", 1),
     ],
 )
 def test_refused_at_once(inside, tmp_path: Path, monkeypatch, arguments, pattern: str, status: int) -> None:
@@ -147,7 +149,8 @@ def test_refused_at_once(inside, tmp_path: Path, monkeypatch, arguments, pattern
 def test_a_column_that_is_not_there(inside, tables: Path, tmp_path: Path) -> None:
     sources = ["--nodes", tables / "packages.parquet", "--edges", tables / "depends.parquet"]
     fails(inside("fit", *sources, "--target", "kind", "-o", tmp_path / "m"), "no column 'kind'")
-    fails(inside("fit", *sources, "-o", tmp_path / "m"), "packages has no classes to learn.*--target COLUMN")
+    recipe = ["--recipe", "gcn/cora", "-o", tmp_path / "m"]
+    fails(inside("fit", *sources, *recipe), "packages has no classes to learn.*--target COLUMN")
 
 
 def test_a_folder_that_holds_something_else(inside, small: Path, tmp_path: Path) -> None:
@@ -165,7 +168,8 @@ def test_a_device_that_is_none(inside, small: Path, tmp_path: Path) -> None:
 
 def test_help_shows_an_example_and_loads_no_torch(inside) -> None:
     shown = " ".join(inside("fit", "--help").stdout.split())
-    assert "Example: gsparc fit --recipe phormer/pubmed" in shown
+    assert "gsparc fit --recipe phormer/pubmed" in shown
+    assert "Example: gsparc fit --nodes packages.csv --edges depends.csv" in shown
     code = (
         "import sys, gsparc.cli.fit, gsparc.recipes as r; r.load_recipe('gcn/cora'); sys.exit('torch' in sys.modules)"
     )

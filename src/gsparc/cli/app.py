@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from gsparc._version import __version__
-from gsparc.cli import cluster, datasets, demo, embed, fit, info, links, reproduce
+from gsparc.cli import (
+    cluster,
+    datasets,
+    demo,
+    embed,
+    evaluate,
+    export,
+    fit,
+    grow,
+    info,
+    links,
+    predict,
+    reproduce,
+    serve,
+)
 from gsparc.cli.common import INTERRUPTED, write_error
 
 __all__ = ["app", "main"]
@@ -22,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, fit, embed, links, cluster, reproduce, datasets, info):
+for module in (demo, fit, predict, evaluate, grow, serve, export, embed, links, cluster, reproduce, datasets, info):
     app.command(name=module.NAME)(module.run)
 
 

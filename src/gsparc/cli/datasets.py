@@ -1,4 +1,4 @@
-"""``gsparc datasets``: what there is, and what is on this machine."""
+"""``gsparc datasets``: what there is, what is on this machine, and one of them as two tables."""
 
 from __future__ import annotations
 
@@ -15,20 +15,51 @@ NAME = "datasets"
 
 @command
 def run(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="With --export: which one.")] = None,
+    *,
     folder: Annotated[Path | None, typer.Option("--folder", help="Where to look, instead of the usual places.")] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Write nodes.csv and edges.csv of NAME there.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the data sets that have a name, and whether their files are on this machine.
+    """List the data sets that have a name, and whether their files are on this machine; or write one as two tables.
 
     Example:  gsparc datasets --json
+
+    Example:  gsparc datasets debian --export tables
     """
     from gsparc.datasets import data_folders, list_datasets
 
+    if (name is None) != (export is None):
+        raise typer.BadParameter("a name and --export DIR go together.", param_hint="--export")
+    if name is not None and export is not None:
+        _export(name, export, folder, as_json)
+        return
     document = {
         "datasets": [asdict(entry) for entry in list_datasets(folder)],
         "looked_in": [str(place) for place in data_folders(folder)],
     }
     emit(document, as_json, _show)
+
+
+def _export(name: str, target: Path, folder: Path | None, as_json: bool) -> None:
+    from gsparc.cli.files import check_output
+    from gsparc.datasets import load_dataset
+    from gsparc.datasets.writing import export_tables
+
+    check_output(target, table=False)
+    data = load_dataset(name, folder=folder, allow_pickle_sources=False)
+    document = {"dataset": data.name, "nodes_rows": data.graph.num_nodes, "edges_rows": data.graph.num_edges}
+    document |= export_tables(data, target)
+    emit(document, as_json, _show_export)
+
+
+def _show_export(document: dict[str, Any]) -> None:
+    typer.echo(f"{document['nodes']}: {document['nodes_rows']:,} rows, columns {', '.join(document['columns'])}")
+    typer.echo(f"{document['edges']}: {document['edges_rows']:,} rows")
+    tables = f"--nodes {document['nodes']} --edges {document['edges']}"
+    typer.echo(f"next: gsparc fit {tables} --target {document['target']} -o model")
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``gsparc fit``: a classifier of nodes without edges, from a data set or two tables, saved as a model."""
+"""``gsparc fit``: a model from a node table and an edge table, or a classifier from a data set."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
 
 NAME = "fit"
+_KINDS = "CSV, TSV, Parquet, Feather, Arrow or JSON lines"
 BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
 
 
@@ -21,18 +22,53 @@ BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
 def run(
     *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the model.")],
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="A data set's name, an .npz file or a folder of tables.")
-    ] = None,
     nodes: Annotated[
-        Path | None, typer.Option("--nodes", metavar="FILE", help="Parquet table, one row a node; with --edges.")
+        Path | None, typer.Option("--nodes", metavar="FILE", help=f"Table with one row a node: {_KINDS}.")
     ] = None,
-    edges: Annotated[
-        Path | None, typer.Option("--edges", metavar="FILE", help="Parquet table, one row an edge.")
-    ] = None,
+    edges: Annotated[Path | None, typer.Option("--edges", metavar="FILE", help="Table with one row an edge.")] = None,
+    id_column: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Names of the nodes.")] = None,
     target: Annotated[
         str | None,
         typer.Option("--target", "--label", metavar="COLUMN", help="Column of the nodes with the classes; no feature."),
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", metavar="COLUMN", help="Words. May be repeated, or a,b.")
+    ] = None,
+    numeric: Annotated[list[str] | None, typer.Option("--numeric", metavar="COLUMN", help="Numbers.")] = None,
+    categorical: Annotated[
+        list[str] | None, typer.Option("--categorical", metavar="COLUMN", help="Names of few kinds.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="COLUMN", help="Not to be used.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="COLUMN", help="Rows that are held out together, such as siblings.")
+    ] = None,
+    edge_source: Annotated[
+        str | None, typer.Option("--edge-source", "--source", metavar="COLUMN", help="One end of an edge.")
+    ] = None,
+    edge_target: Annotated[str | None, typer.Option("--edge-target", metavar="COLUMN", help="The other end.")] = None,
+    edge_weight: Annotated[
+        str | None, typer.Option("--edge-weight", "--weight", metavar="COLUMN", help="Weight of an edge.")
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            metavar="TASKS",
+            help="Some of classes,links,clusters. Default: classes,links; links alone without a target.",
+        ),
+    ] = None,
+    clusters: Annotated[
+        int | None, typer.Option("--clusters", min=2, help="How many clusters. Default: as many as classes.")
+    ] = None,
+    holdout: Annotated[
+        float, typer.Option("--holdout", min=0.0, max=0.8, help="Share of the rows that pretend to be new.")
+    ] = 0.2,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Where to write the report. Default: in the folder.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="Instead of tables: a data set's name, an .npz file or a folder.")
     ] = None,
     recipe: Annotated[
         str | None,
@@ -40,7 +76,7 @@ def run(
     ] = None,
     backbone: Annotated[str | None, typer.Option("--backbone", help=f"{', '.join(BACKBONES)}.")] = None,
     evaluate: Annotated[
-        bool, typer.Option("--evaluate", help="Keep a fifth of the nodes out, and compare with an MLP on them.")
+        bool, typer.Option("--evaluate", help="With --dataset: keep a fifth of the nodes out, and compare on them.")
     ] = False,
     max_steps: MaxSteps = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
@@ -48,16 +84,57 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a classifier on a graph and save it; it predicts nodes from their features alone.
+    """Fit a model on a node table and an edge table, and save it; it predicts new rows by their columns alone.
 
-    With --evaluate the cold nodes of the split 'dense' take no part in the fit, and the saved model is the one that
-    was measured; without it all nodes are used.
+    What a column is (words, numbers, categories, ids, classes) is guessed and printed where no option says it.
+    A fifth of the rows pretends to be new: half of them decide when to stop, half say whether the graph helps on
+    this data, beside methods on the features alone. They join the model afterwards. An interrupted fit goes on with
+    --resume.
+
+    Example:  gsparc fit --nodes packages.csv --edges depends.csv --target section -o model
+
+    Example:  gsparc fit --nodes n.parquet --edges e.parquet --id package --target section --text description
+    --numeric installed_size --categorical arch --task classes,links,clusters -o model
+
+    With --dataset or --recipe a single classifier is fitted on ready-made features, as before.
 
     Example:  gsparc fit --recipe phormer/pubmed --evaluate -o model
-
-    Example:  gsparc fit --nodes nodes.parquet --edges edges.parquet --target section -o model
     """
     _check_usage(dataset, nodes, edges, recipe, backbone)
+    if nodes is not None and edges is not None and recipe is None:
+        from gsparc.cli.fit_tables import TableOptions, fit_tables
+
+        _check_folder(output)
+        with _notes(quiet):
+            fit_tables(
+                TableOptions(
+                    nodes=nodes,
+                    edges=edges,
+                    output=output,
+                    id=id_column,
+                    target=target,
+                    text=text or [],
+                    numeric=numeric or [],
+                    categorical=categorical or [],
+                    ignore=ignore or [],
+                    group=group,
+                    edge_source=edge_source,
+                    edge_target=edge_target,
+                    edge_weight=edge_weight,
+                    task=task,
+                    clusters=clusters,
+                    backbone=backbone or "auto",
+                    holdout=holdout,
+                    max_steps=max_steps,
+                    device=device,
+                    seed=seed,
+                    resume=resume,
+                    report=report,
+                    quiet=quiet,
+                    as_json=as_json,
+                )
+            )
+        return
     start = time.perf_counter()
     followed = None if recipe is None else _recipe(recipe)
     _check_folder(output)

@@ -10,7 +10,6 @@ import typer
 from gsparc.cli.common import AsJson, command, emit
 
 NAME = "info"
-_MODEL_FILES = ("config.json", "weights.safetensors", "checksums.json")
 
 
 @command
@@ -24,9 +23,10 @@ def run(
 
     Example:  gsparc info debian
     """
+    from gsparc.model_store import is_model_folder
+
     path = Path(source).expanduser()
-    is_model = path.is_dir() and any((path / name).exists() for name in _MODEL_FILES)
-    emit(_describe_model(path) if is_model else _describe_data(source), as_json, _show)
+    emit(_describe_model(path) if is_model_folder(path) else _describe_data(source), as_json, _show)
 
 
 def _describe_model(path: Path) -> dict[str, Any]:
@@ -34,6 +34,8 @@ def _describe_model(path: Path) -> dict[str, Any]:
     from gsparc.model_store import read_folder
 
     config, arrays = read_folder(path)
+    if config.get("class") == "TableModel":
+        return _describe_table_model(path, config)
     model: Any = load_model(path)  # finds parts that are whole but do not fit together
     document: dict[str, Any] = {
         "kind": "model",
@@ -42,7 +44,7 @@ def _describe_model(path: Path) -> dict[str, Any]:
         "gsparc_version": config["gsparc_version"],
         "format_version": config["format_version"],
         "features": config["n_features_in"],
-        "megabytes": round(sum(file.stat().st_size for file in path.iterdir() if file.is_file()) / 1e6, 2),
+        "megabytes": _megabytes(path),
         "arrays": len(arrays),
         "parameters": config["parameters"],
     }
@@ -58,6 +60,39 @@ def _describe_model(path: Path) -> dict[str, Any]:
     if hasattr(model, "report_"):
         document["report"] = model.report_
     return document
+
+
+def _megabytes(path: Path) -> float | None:
+    files = path.iterdir() if path.is_dir() else ()
+    return round(sum(file.stat().st_size for file in files if file.is_file()) / 1e6, 2)
+
+
+def _describe_table_model(path: Path, config: dict[str, Any]) -> dict[str, Any]:
+    from gsparc.tables.model import TableModel
+
+    model = TableModel.load(path)
+    roles = {name: value for name, value in model.columns.to_json().items() if value and name != "ignored"}
+    return {
+        "kind": "model",
+        "path": str(path),
+        "class": "TableModel",
+        "gsparc_version": config["gsparc_version"],
+        "format_version": config["format_version"],
+        "created": model.report.get("created"),
+        "megabytes": _megabytes(path),
+        "tasks": list(model.tasks),
+        "known_nodes": len(model.node_ids),
+        "columns": roles,
+        "edge_columns": config["edge_columns"],
+        "features": model.preprocess.n_features,
+        "classes": None if model.class_names is None else [str(name) for name in model.class_names],
+        "clusters": None if model.clusterer is None else int(model.clusterer.n_clusters),
+        "backbone": None if model.classifier is None else str(model.classifier.backbone),
+        "classifier": None if model.classifier is None else model.classifier.report_,
+        "measured": model.report.get("summary"),
+        "grown": model.report.get("grown"),
+        "report": str(path / "report.html") if (path / "report.html").is_file() else None,
+    }
 
 
 def _spectrum(values: Any) -> dict[str, Any]:
@@ -165,5 +200,5 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}={_words(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return (" " if any(str(item).endswith(".") for item in value) else ", ").join(_words(item) for item in value)
     return str(value)

@@ -53,6 +53,8 @@ def summary_sentences(record: dict[str, Any]) -> list[str]:
             f"{words['class'].capitalize()} of a new {words['node']}: gsparc is right for "
             f"{100 * ours['accuracy']:.1f} %, {beside}. {_verdict(gain, 100, 'points', 1)}"
         )
+    if not record["links"]:
+        return sentences
     (ours,) = [row for row in record["links"] if row["ours"]]
     by_name = {row["method"]: row for row in record["links"]}
     plain, best = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,7 +47,12 @@ def _svg(figure: Any, name: str, alt: str) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": ["sans-serif"]}):
+    with (
+        mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.family": ["sans-serif"]}),
+        warnings.catch_warnings(),
+    ):
+        # letters that matplotlib's own font lacks: it only measures with it, the browser's fonts draw them
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]

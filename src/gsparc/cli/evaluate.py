@@ -1,0 +1,123 @@
+"""``gsparc evaluate``: how well a model does on rows whose answers are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gsparc.cli.common import AsJson, command, emit, say
+from gsparc.cli.table_models import Coverage, EdgeSource, EdgeTarget, ModelFolder, load_table_model
+
+NAME = "evaluate"
+
+
+@command
+def run(
+    model_folder: ModelFolder,
+    source: Annotated[Path, typer.Argument(metavar="ROWS", help="Table of labelled rows that are not in the model.")],
+    *,
+    edges: Annotated[
+        Path | None, typer.Option("--edges", metavar="FILE", help="True links of the rows: rank them, and say the MRR.")
+    ] = None,
+    edge_source: EdgeSource = None,
+    edge_target: EdgeTarget = None,
+    coverage: Coverage = 0.9,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model on labelled rows: accuracy, calibration, coverage of the sets, abstention; MRR of their links.
+
+    Example:  gsparc evaluate model labelled.csv
+
+    Example:  gsparc evaluate model labelled.csv --edges their_links.csv --json
+    """
+    from gsparc.tables.reading import read_table
+
+    model = load_table_model(model_folder)
+    table = read_table(source, what="rows")
+    links = None if edges is None else _links(model, table, edges, edge_source, edge_target)
+    known = _already_known(model, table)
+    document = {"model": str(model_folder), "source": str(source), "already_known": known}
+    document |= model.evaluate(table, coverage=coverage, links=links)
+    bad = document.pop("bad")
+    document["unreadable"] = len(bad)
+    if bad:
+        row, reason = next(iter(bad.items()))
+        say(f"note: {len(bad):,} rows cannot be read and are left out, such as row {row + 1}: {reason}")
+    if known:
+        say(
+            f"note: {known:,} of the rows are in the model already; it has learned from them, so it does better on them"
+        )
+    emit(document, as_json, _show)
+
+
+def _already_known(model: Any, table: Any) -> int:
+    if model.columns.id is None or model.columns.id not in table.column_names:
+        return 0
+    return int((model.find(table[model.columns.id]) >= 0).sum())
+
+
+def _links(model: Any, table: Any, edges: Path, source: str | None, target: str | None) -> Any:
+    """True links as rows of the table and positions of known nodes."""
+    from gsparc.cli.table_models import edge_columns_for
+    from gsparc.exceptions import InputError
+    from gsparc.tables.joining import text_values
+    from gsparc.tables.reading import read_table
+    from gsparc.tables.streaming import FirstEdges
+
+    if model.columns.id is None or model.columns.id not in table.column_names:
+        raise InputError("--edges needs ids: neither the model nor the rows may be without an id column.")
+    import numpy as np
+
+    listed = read_table(edges, what="edges")
+    ids = np.array([None if v is None else str(v) for v in text_values(table[model.columns.id]).to_pylist()], object)
+    found = FirstEdges(model, listed, edge_columns_for(model, listed, source, target)).of(ids)
+    return found if found is not None else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _show(document: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from gsparc.cli.table_models import show_facts
+
+    classes, links = document["classes"], document["links"]
+    if classes:
+        low, high = classes["accuracy_interval"]
+        span = "" if low is None else f" (95 % interval {100 * low:.1f} to {100 * high:.1f})"
+        cover, where = classes["coverage"], classes["accuracy_where_it_says"]
+        show_facts(
+            [
+                ("rows with a class", classes["rows"]),
+                ("accuracy", f"{100 * classes['accuracy']:.1f} %{span}"),
+                ("macro-F1", f"{100 * classes['macro_f1']:.1f} %"),
+                ("calibration error", f"{100 * classes['ece']:.1f} %"),
+                (
+                    f"sets at {100 * cover['promised']:.0f} %",
+                    f"hold the true class for {100 * cover['measured']:.1f} %, "
+                    f"{cover['mean_size']:.1f} classes on average",
+                ),
+                ("abstained", f"{100 * classes['abstained']:.1f} %"),
+                ("accuracy where it says", None if where is None else f"{100 * where:.1f} %"),
+                ("classes not known", classes["unknown_classes"] or None),
+            ]
+        )
+        _show_classes(Console(), classes["by_class"])
+    if links:
+        show_facts(
+            [("rows with links", links["rows"]), ("MRR", f"{links['mrr']:.3f}"), ("hits@10", f"{links['hits@10']:.3f}")]
+        )
+
+
+def _show_classes(console: Any, lines: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("class", no_wrap=True)
+    for heading in ("rows", "recall", "precision"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for line in lines[:30]:
+        precision = "-" if line["precision"] is None else f"{100 * line['precision']:.1f} %"
+        table.add_row(str(line["class"]), f"{line['rows']:,}", f"{100 * line['recall']:.1f} %", precision)
+    console.print()
+    console.print(table, markup=False, highlight=False)

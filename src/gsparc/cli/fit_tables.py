@@ -1,0 +1,277 @@
+"""``gsparc fit --nodes --edges``: from two tables of any kind to a table model."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gsparc.cli.common import INTERRUPTED, emit, say, write_error
+
+__all__ = ["TableOptions", "fit_tables"]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What was asked for."""
+
+    nodes: Path
+    edges: Path
+    output: Path
+    id: str | None
+    target: str | None
+    text: list[str]
+    numeric: list[str]
+    categorical: list[str]
+    ignore: list[str]
+    group: str | None
+    edge_source: str | None
+    edge_target: str | None
+    edge_weight: str | None
+    task: str | None
+    clusters: int | None
+    backbone: str
+    holdout: float
+    max_steps: int | None
+    device: str
+    seed: int
+    resume: bool
+    report: Path | None
+    quiet: bool
+    as_json: bool
+
+    @property
+    def state(self) -> Path:
+        """Where a fit that is not finished keeps what is done."""
+        return self.output.absolute().parent / f".{self.output.name}.fit"
+
+
+def fit_tables(options: TableOptions) -> None:
+    """Read, say what was understood, fit, report, save."""
+    start = time.perf_counter()
+    note = (lambda sentence: None) if options.quiet else say
+    tasks = _tasks(options)
+    nodes, edges, columns, edge_columns = _read(options, tasks, note)
+    tasks = tasks or (("classes", "links") if columns.target else ("links",))
+    _prepare_state(options, note)
+    try:
+        model = _fit(options, nodes, edges, columns, edge_columns, tasks)
+        page = _save(model, options, note)
+    except KeyboardInterrupt:
+        kept = f"what is done is kept in {options.state}. Go on with: {_again()}"
+        write_error(f"interrupted; {kept if options.state.exists() else 'nothing was written.'}")
+        raise typer.Exit(INTERRUPTED) from None
+    shutil.rmtree(options.state, ignore_errors=True)
+    emit(_document(model, options, page, time.perf_counter() - start), options.as_json, _show)
+
+
+def _again() -> str:
+    arguments = [part for part in sys.argv[1:] if part != "--resume"]
+    return shlex.join(["gsparc", *arguments, "--resume"])
+
+
+def _tasks(options: TableOptions) -> tuple[str, ...]:
+    from gsparc._validation import check_name
+
+    if options.task is None:
+        return ()
+    names = [part.strip() for part in options.task.split(",") if part.strip()]
+    return tuple(dict.fromkeys(check_name("task", name, ("classes", "clusters", "links")) for name in names))
+
+
+def _several(given: list[str], names: list[str]) -> list[str]:
+    """Columns of an option that was repeated, or written with commas."""
+    out: list[str] = []
+    for value in given:
+        out += [value] if value in names else [part.strip() for part in value.split(",") if part.strip()]
+    return out
+
+
+def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any, Any, Any, Any]:
+    """The two tables, and what their columns are; all of it said before work starts."""
+    from gsparc._runtime import resolve_device
+    from gsparc.tables.columns import describe_columns, guess_columns, guess_edge_columns
+    from gsparc.tables.fitting import FitSettings, check_settings
+    from gsparc.tables.reading import read_table, table_files
+
+    for path, what in ((options.nodes, "nodes"), (options.edges, "edges")):
+        table_files(path, what=what)  # says what is missing before anything is read
+    note(f"loading {options.nodes} and {options.edges}")
+    nodes, edges = read_table(options.nodes, what="nodes"), read_table(options.edges, what="edges")
+    names = nodes.column_names
+    columns = guess_columns(
+        nodes,
+        id=options.id,
+        target=options.target,
+        text=_several(options.text, names),
+        numeric=_several(options.numeric, names),
+        categorical=_several(options.categorical, names),
+        ignore=_several(options.ignore, names),
+        group=options.group,
+    )
+    edge_columns = guess_edge_columns(
+        edges, source=options.edge_source, target=options.edge_target, weight=options.edge_weight
+    )
+    lines = describe_columns(columns, nodes)
+    width = max(len(name) for name, _, _ in lines)
+    note(f"nodes: {nodes.num_rows:,} rows")
+    for name, role, why in lines:
+        note(f"  {name:<{width}}  {role:<11}  {why}")
+    weight = f", weight {edge_columns.weight}" if edge_columns.weight else ", no weights"
+    note(f"edges: {edges.num_rows:,} rows, from {edge_columns.source} to {edge_columns.target}{weight}")
+    settings = FitSettings(
+        tasks or ("links",), options.clusters, options.backbone, options.seed, holdout=options.holdout
+    )
+    check_settings(settings, columns.target)
+    resolve_device(options.device)
+    return nodes, edges, columns, edge_columns
+
+
+def _prepare_state(options: TableOptions, note: Any) -> None:
+    """With --resume what an earlier fit has left is used; without it is removed."""
+    if not options.state.exists():
+        if options.resume:
+            note("there is nothing to resume: starting from the beginning")
+        return
+    if options.resume:
+        note(f"resuming from {options.state}")
+        return
+    note(
+        f"removing what an earlier fit that was not finished has left in {options.state} (--resume would go on with it)"
+    )
+    shutil.rmtree(options.state, ignore_errors=True)
+
+
+def _fit(options: TableOptions, nodes: Any, edges: Any, columns: Any, edge_columns: Any, tasks: Any) -> Any:
+    from gsparc._runtime import stage_bar
+    from gsparc.tables.model import TableModel
+
+    with stage_bar("fit", show=not options.quiet) as progress:
+        return TableModel.fit(
+            nodes,
+            edges,
+            columns,
+            edge_columns,
+            tasks=tasks,
+            n_clusters=options.clusters,
+            backbone=options.backbone,
+            seed=options.seed,
+            device=options.device,
+            max_steps=options.max_steps,
+            holdout=options.holdout,
+            checkpoint=options.state,
+            progress=progress,
+            verbose=int(not options.quiet),
+        )
+
+
+def _save(model: Any, options: TableOptions, note: Any) -> Path | None:
+    """The model with its report inside, or the report where it was asked to be."""
+    from gsparc._files import write_text
+    from gsparc.exceptions import MissingExtraError
+
+    try:
+        from gsparc.report.table_page import render_table_page
+
+        page = render_table_page(model.report, name=options.nodes.stem, roles=_roles(model), drawn=_drawn(model))
+    except MissingExtraError as error:
+        note(f"no report was written: {error}")
+        model.save(options.output, documents={})
+        return None
+    inside = options.report is None
+    model.save(options.output, documents={"report.html": page.encode()} if inside else {})
+    return options.output / "report.html" if options.report is None else write_text(options.report, page, "the report")
+
+
+def _roles(model: Any) -> list[tuple[str, str]]:
+    columns = model.columns.to_json()
+    single = [(columns[role], role) for role in ("id", "target", "group") if columns[role]]
+    several = [(name, role) for role in ("text", "numeric", "categorical", "vector") for name in columns[role]]
+    return [*single, *several, *((name, f"ignored: {why}") for name, why in columns["ignored"].items())]
+
+
+def _drawn(model: Any) -> dict[str, Any]:
+    """Points of the report's map: some rows that the fit saw, and some that it did not."""
+    import numpy as np
+
+    from gsparc.experiments.layout import sample_rows
+
+    rng, seen = np.random.default_rng(0), model.report["split"]["seen"]
+    known, new = sample_rows(seen, 4000, rng), seen + sample_rows(len(model.node_ids) - seen, 1000, rng)
+    codes = np.full(len(model.node_ids), -1) if model.classifier is None else model.classifier._codes
+    return {
+        "known": model.picture[known],
+        "new": model.picture[new],
+        "known_class": codes[known],
+        "new_class": codes[new],
+        "class_names": [] if model.class_names is None else [str(name) for name in model.class_names],
+    }
+
+
+def _document(model: Any, options: TableOptions, page: Path | None, seconds: float) -> dict[str, Any]:
+    report = model.report
+    return {
+        "model": str(options.output),
+        "data": options.nodes.stem,
+        "nodes": report["data"]["nodes"],
+        "edges": report["data"]["edges"],
+        "features": report["data"]["features"],
+        "labelled_nodes": report["data"]["labelled"],
+        "tasks": list(model.tasks),
+        "columns": model.columns.to_json(),
+        "classes": None if model.class_names is None else [str(name) for name in model.class_names],
+        "backbone": options.backbone,
+        "seed": options.seed,
+        "measured": {
+            key: report[key]
+            for key in (
+                "split",
+                "classification",
+                "links",
+                "gains",
+                "coverage",
+                "first_edges",
+                "edge_counts",
+                "clusters",
+            )
+            if key in report
+        },
+        "edge_counts": report["data"]["edge_counts"],
+        "notes": report["notes"],
+        "summary": report["summary"],
+        "report": None if page is None else str(page),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _show(document: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from gsparc.cli.tables import CLASS_COLUMNS, LINK_COLUMNS, methods_table
+
+    measured, console = document["measured"], Console()
+    split = measured["split"]
+    typer.echo(
+        f"{', '.join(document['tasks'])} of {document['data']}: {document['nodes']:,} nodes, "
+        f"{document['edges']:,} edges, {document['features']:,} features"
+        + (f", {len(document['classes'])} classes" if document["classes"] else "")
+    )
+    if measured["classification"]:
+        title = f"\nclass of {split['cold_labelled']:,} rows that pretended to be new"
+        console.print(methods_table(measured["classification"], CLASS_COLUMNS, title))
+    if measured["links"]:
+        title = f"\nlinks of {split['cold_ranked']:,} such rows, ranked against {split['seen']:,}"
+        console.print(methods_table(measured["links"], LINK_COLUMNS, title))
+    typer.echo("")
+    for sentence in document["summary"]:
+        typer.echo(sentence)
+    typer.echo(f"\nmodel: {document['model']}")
+    if document["report"]:
+        typer.echo(f"report: {document['report']}")
+    typer.echo(f"{document['seconds']:.1f} s")

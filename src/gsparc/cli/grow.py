@@ -1,0 +1,79 @@
+"""``gsparc grow``: new nodes with their edges join a model, without retraining."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gsparc.cli.common import AsJson, command, emit, say
+from gsparc.cli.table_models import ModelFolder, load_table_model, show_facts
+
+NAME = "grow"
+
+
+@command
+def run(
+    model_folder: ModelFolder,
+    *,
+    nodes: Annotated[Path, typer.Option("--nodes", metavar="FILE", help="New nodes, columns as in the fit.")],
+    edges: Annotated[
+        Path | None, typer.Option("--edges", metavar="FILE", help="Their edges, to known nodes and among themselves.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Another folder for the grown model.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add nodes, with their classes and edges where they are known, to the index and the evidence of a model.
+
+    Nothing is retrained. How far the new nodes are from what was seen, and how the classes have shifted, says when to
+    fit again. The model is replaced as a whole when all is done. Nodes that it has already are left out.
+
+    Example:  gsparc grow model --nodes more.parquet --edges more_edges.parquet
+    """
+    from gsparc.model_store import check_target
+    from gsparc.tables.reading import Reject, read_table
+    from gsparc.tables.writing import RejectsFile
+
+    start = time.perf_counter()
+    target = output or model_folder
+    check_target(target)
+    model = load_table_model(model_folder)
+    table = read_table(nodes, what="nodes")
+    document = model.grow(table, None if edges is None else read_table(edges, what="edges"))
+    bad, ids = document.pop("bad"), document.pop("bad_ids")
+    for note in document["edge_notes"]:
+        say(f"note: {note}")
+    with RejectsFile(target.absolute().parent / f"{target.name}.grow") as rejects:
+        for row, reason in bad.items():
+            rejects.add(Reject(str(nodes), row + 1, ids[row], reason))
+    if document["added"] or output is not None:
+        model.save(target)
+    document |= {
+        "model": str(target),
+        "rejected": rejects.count,
+        "rejects": str(rejects.path) if rejects.count else None,
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    emit(document, as_json, _show)
+
+
+def _show(document: dict[str, Any]) -> None:
+    used = None if document["edges"] is None else document["edges"]["used"]
+    show_facts(
+        [
+            ("added", document["added"]),
+            ("already known", document["already_known"] or None),
+            ("rejected", document["rejected"] or None),
+            ("rejects", document["rejects"]),
+            ("of a class that is not known", document["unknown_classes"] or None),
+            ("edges", used),
+            ("nodes now", document["nodes"]),
+            ("drift", None if document["drift"] is None else document["drift"].get("sentence")),
+            ("model", document["model"]),
+            ("time", f"{document['seconds']:.1f} s"),
+        ]
+    )

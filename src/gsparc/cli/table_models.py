@@ -1,0 +1,58 @@
+"""What the commands that use a fitted table model share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["Coverage", "EdgeSource", "EdgeTarget", "ModelFolder", "edge_columns_for", "load_table_model", "show_facts"]
+
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that 'gsparc fit --nodes --edges' wrote.")]
+Coverage = Annotated[
+    float, typer.Option("--coverage", min=0.0, max=1.0, help="How often prediction sets shall hold the true class.")
+]
+EdgeSource = Annotated[str | None, typer.Option("--edge-source", metavar="COLUMN", help="One end of an edge.")]
+EdgeTarget = Annotated[str | None, typer.Option("--edge-target", metavar="COLUMN", help="The other end.")]
+
+
+def load_table_model(folder: Path) -> Any:
+    """The model in ``folder``, or an error that says what is there instead."""
+    from gsparc.exceptions import ModelFolderError
+    from gsparc.model_store import read_folder
+
+    config, _ = read_folder(folder)
+    if config.get("class") != "TableModel":
+        raise ModelFolderError(
+            f"{folder} holds a {config.get('class')}, which knows features and not the columns of a table. Fit one "
+            "with: gsparc fit --nodes FILE --edges FILE -o DIR"
+        )
+    from gsparc.tables.model import TableModel
+
+    return TableModel.load(folder)
+
+
+def edge_columns_for(model: Any, table: Any, source: str | None, target: str | None) -> Any:
+    """Columns of an edge table: as given, as in the fit, or guessed."""
+    from gsparc.tables.columns import guess_edge_columns
+
+    names, known = table.column_names, model.edge_columns
+    if source is None and target is None and known.source in names and known.target in names:
+        source, target = known.source, known.target
+    weight = known.weight if known.weight in names else None
+    return guess_edge_columns(table, source=source, target=target, weight=weight)
+
+
+def show_facts(facts: list[tuple[str, Any]]) -> None:
+    """Lines of a name and a value; those without a value are left out."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value is not None:
+            table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    Console().print(table, markup=False, highlight=False)
