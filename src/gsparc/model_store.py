@@ -221,8 +221,8 @@ def read_model(folder: str | os.PathLike[str]) -> ModelFiles:
         )
     if version < FORMAT_VERSION:
         raise ModelFolderError(
-            f"{str(folder)!r} has format {version}, written by gsparc {config.get('gsparc_version', '?')}; this version "
-            f"reads format {FORMAT_VERSION}. Fit and save again, or load it with that version."
+            f"{str(folder)!r} has format {version}, written by gsparc {config.get('gsparc_version', '?')}; this "
+            f"version reads format {FORMAT_VERSION}. Fit and save again, or load it with that version."
         )
     sums = _read_json(path, _CHECKSUMS)
     further = [name for name in sums if name not in (_CONFIG, _WEIGHTS)]

@@ -115,8 +115,8 @@ def load_model(folder: str | os.PathLike[str], *, backbone: Any = None) -> Saved
     config, arrays = read_folder(folder)
     if config.get("class") == "TableModel":
         raise ModelFolderError(
-            f"{str(folder)!r} holds a model of tables. Load it with gsparc.tables.model.TableModel.load(folder), or use "
-            "it with gsparc predict."
+            f"{str(folder)!r} holds a model of tables. Load it with gsparc.tables.model.TableModel.load(folder), or "
+            "use it with gsparc predict."
         )
     try:
         kind = _CLASSES[check_name("model class", config["class"], _CLASSES)]
