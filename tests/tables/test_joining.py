@@ -78,7 +78,7 @@ def test_rows_without_an_id_or_with_one_twice_are_named() -> None:
         node_ids(pa.table({"k": ["a", "", "b", None]}), "k")
     with pytest.raises(InputError, match=r"column 'k'.*1 node ids are given more than once \(first: 'a'\)"):
         node_ids(pa.table({"k": ["a", "b", "a"]}), "k")
-    with pytest.raises(InputError, match="column 'k' cannot name the nodes.*strings or integers"):
+    with pytest.raises(InputError, match=r"column 'k' cannot name the nodes.*strings or integers"):
         node_ids(pa.table({"k": [[1], [2]]}), "k")
     assert node_ids(pa.table({"k": ["a", "b"]}), None).tolist() == [0, 1]
 

@@ -48,7 +48,7 @@ def test_a_damaged_stage_is_done_again(tmp_path: Path) -> None:
 
 def test_another_fit_is_refused(tmp_path: Path) -> None:
     run(tmp_path, [])
-    with pytest.raises(CheckpointError, match="a fit of other data or with other settings.*leave out --resume"):
+    with pytest.raises(CheckpointError, match=r"a fit of other data or with other settings.*leave out --resume"):
         run(tmp_path, [], name="two")
     (tmp_path / "fit.json").write_text("{")
     with pytest.raises(CheckpointError):
