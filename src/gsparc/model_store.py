@@ -235,7 +235,11 @@ def read_model(folder: str | os.PathLike[str]) -> ModelFiles:
             raise _damaged(path / name, "its contents are not those that were saved")
     try:
         files = {name: (path / name).read_bytes() for name in further}
-        return ModelFiles(config, load_file(path / _WEIGHTS), files)
+        arrays = load_file(path / _WEIGHTS)
+        strange = {str(array.dtype) for array in arrays.values() if array.dtype.kind not in "biuf"}
+        if strange:
+            raise ValueError(f"arrays of type {', '.join(sorted(strange))}")
+        return ModelFiles(config, arrays, files)
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(path / _WEIGHTS, str(error)) from error
 

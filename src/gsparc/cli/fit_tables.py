@@ -47,6 +47,12 @@ class TableOptions:
     as_json: bool
 
     @property
+    def name(self) -> str:
+        """What the data is called: the file of the nodes, or its folder where that file is just 'nodes'."""
+        folder = self.nodes.absolute().parent.name
+        return folder if self.nodes.stem.lower() in ("nodes", "node") and folder else self.nodes.stem
+
+    @property
     def state(self) -> Path:
         """Where a fit that is not finished keeps what is done."""
         return self.output.absolute().parent / f".{self.output.name}.fit"
@@ -179,7 +185,7 @@ def _save(model: Any, options: TableOptions, note: Any) -> Path | None:
     try:
         from gsparc.report.table_page import render_table_page
 
-        page = render_table_page(model.report, name=options.nodes.stem, roles=_roles(model), drawn=_drawn(model))
+        page = render_table_page(model.report, name=options.name, roles=_roles(model), drawn=_drawn(model))
     except MissingExtraError as error:
         note(f"no report was written: {error}")
         model.save(options.output, documents={})
@@ -218,7 +224,7 @@ def _document(model: Any, options: TableOptions, page: Path | None, seconds: flo
     report = model.report
     return {
         "model": str(options.output),
-        "data": options.nodes.stem,
+        "data": options.name,
         "nodes": report["data"]["nodes"],
         "edges": report["data"]["edges"],
         "features": report["data"]["features"],

@@ -16,6 +16,7 @@ __all__ = ["DenseRows", "SparseRows", "feature_rows", "feature_rows_from_arrays"
 
 _PAIR_ROWS = 1 << 17  # rows gathered at once for pair scores
 _SCATTER, _SPREAD, _MULTIPLY = 8.0, 1.5, 0.1  # nanoseconds: of a sparse product's term, of a dense entry, of its use
+_SEVERAL, _ONE_PASS = 8, 10.0  # queries from which one pass over all rows may pay; cost of a scattered term
 _DENSE_ENTRIES = 1 << 22  # entries made dense at once
 
 
@@ -80,7 +81,14 @@ class SparseRows:
             return torch.sparse.mm(self._by_column, dense.T).T
         if self._dense_is_faster(queries):
             return self._dense_cosines(queries)
+        if self._one_pass_is_faster(queries):
+            return torch.from_numpy(np.ascontiguousarray((self.rows @ queries.toarray().T).T))
         return torch.from_numpy(self._scattered_cosines(queries))
+
+    def _one_pass_is_faster(self, queries: Any) -> bool:
+        """Several queries with many terms: each entry of the rows is read once for all of them, with no lock held."""
+        terms = float(self._filled[queries.indices].sum())  # type: ignore[index]
+        return queries.shape[0] >= _SEVERAL and self.rows.nnz * (1.0 + queries.shape[0] / 3) < _ONE_PASS * terms
 
     def _scattered_cosines(self, queries: Any) -> NDArray[np.float32]:
         """Query by query, the entries of its own columns added up where they belong: no sparse result is made."""

@@ -58,7 +58,7 @@ def _head(record: Record, name: str) -> str:
     first, *rest = record["summary"]
     verdict = f"<p><b>{escape(first)}</b></p>" + "".join(f"<p>{escape(line)}</p>" for line in rest)
     return (
-        f'<header><h1>Does the graph help on {escape(name)}?</h1><ul class="facts">{items}</ul></header>\n'
+        f'<header><h1>{escape(name)}: does the graph help?</h1><ul class="facts">{items}</ul></header>\n'
         f'<section class="verdict" aria-label="Result">{verdict}</section>'
     )
 
@@ -97,7 +97,7 @@ def _confidence(record: Record) -> str:
     covered, figures = record.get("coverage"), record.get("first_edges")
     panels = []
     if record.get("reliability"):
-        caption = "How often a prediction is right where it is so sure; larger dots stand for more rows."
+        caption = "How often a prediction is right where it is so sure; each dot is a tenth of the rows."
         panels.append(_figure(plot_reliability(record["reliability"]), caption))
     if figures:
         caption = (

@@ -28,7 +28,7 @@ _QUICK_HEADS = ("mlp", "distilled", "spectral")
 _MAP_STEPS = 500
 _MOST_RANKED = 5_000
 # seconds on a graph of 30,000 nodes, for the bar only
-_COSTS = {"mlp": 10, "glnn": 15, "classifier": 90, "links": 40, "ranking": 15, "clusters": 25, "measure": 8, "grow": 4}
+_COSTS = {"mlp": 5, "glnn": 25, "classifier": 130, "measure": 5, "links": 43, "ranking": 12, "clusters": 60, "grow": 5}
 Array = NDArray[Any]
 
 

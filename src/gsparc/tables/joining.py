@@ -224,8 +224,9 @@ def read_labels(table: pa.Table, name: str) -> Labels:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> read_labels(pa.table({"kind": ["b", None, "a", ""]}), "kind")
-    Labels(codes=array([ 1, -1,  0, -1]), names=array(['a', 'b'], dtype='<U1'))
+    >>> found = read_labels(pa.table({"kind": ["b", None, "a", ""]}), "kind")
+    >>> found.codes.tolist(), found.names.tolist()
+    ([1, -1, 0, -1], ['a', 'b'])
     """
     import pyarrow as pa
 
