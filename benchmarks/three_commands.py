@@ -50,9 +50,11 @@ def serve_and_ask(model: Path) -> tuple[float, dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=None, help="leave tables and model there")
     parser.add_argument("--output", type=Path, default=None)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as temporary:
+        place = str(args.folder or temporary)
         folder = Path(place)
         tables = ("--nodes", str(folder / "nodes.csv"), "--edges", str(folder / "edges.csv"))
         rows = [

@@ -20,7 +20,7 @@ from gsparc._validation import check_features, check_labels, check_positions
 from gsparc.estimators._confidence import _MOST_BELIEFS, _MOST_UNLABELLED
 from gsparc.estimators._heads import NetHead, seen_edges
 from gsparc.estimators._nodes import NodeNames
-from gsparc.estimators._ranking import mixed, unit
+from gsparc.estimators._ranking import leading_entries, mixed, unit
 from gsparc.estimators._views import NodeView
 from gsparc.exceptions import GraphError, LabelError
 from gsparc.graph import Graph
@@ -282,5 +282,5 @@ def _moved(index: CombinedIndex, own: np.ndarray, view: Any, links: Any, weights
         own = mixed(own, mean @ (links @ spectral.cpu().numpy() + own), weights.smooth_map)
     if weights.smooth_features:
         near = links @ (features if sp.issparse(features) else features.cpu().numpy())
-        view = mixed(view, mean @ (near + view), weights.smooth_features)
+        view = leading_entries(mixed(view, mean @ (near + view), weights.smooth_features))
     return own, view

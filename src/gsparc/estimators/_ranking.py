@@ -13,7 +13,11 @@ from gsparc.ops.laplacian import operator_degrees, walk
 from gsparc.training.batches import Scaling
 from gsparc.training.links import Retrieval, mean_reciprocal_rank
 
-__all__ = ["FeatureView", "LinkWeights", "choose_weights", "smoothed", "unit"]
+__all__ = ["FeatureView", "LinkWeights", "choose_weights", "leading_entries", "smoothed", "unit"]
+
+_WIDE = 2048  # columns from which rows are cut to their leading entries
+_MOST_WORDS = 256
+_DENSE = 1 << 24  # entries made dense at once
 
 SMOOTH = (0.0, 0.3, 0.6, 0.9)
 SHARE = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
@@ -65,6 +69,34 @@ def mixed(rows: Any, means: Any, share: float) -> Any:
 def smoothed(graph: Graph, rows: Any, share: float) -> Any:
     """``(1 - share) rows + share P rows`` for all nodes."""
     return rows if share == 0.0 else mixed(rows, neighbor_means(graph, rows), share)
+
+
+def leading_entries(rows: Any, most: int = _MOST_WORDS) -> Any:
+    """Wide sparse rows with their ``most`` largest entries each; others as they are.
+
+    The mean over the thousand neighbours of a hub holds nearly every word a little, which says nothing and is most of
+    what an index would store and look through.
+
+    Examples
+    --------
+    >>> rows = sp.csr_array(np.tile(np.arange(4096.0), (2, 1)))
+    >>> sorted(leading_entries(rows, most=2).indices.tolist())
+    [4094, 4094, 4095, 4095]
+    """
+    if not sp.issparse(rows) or rows.shape[1] < _WIDE:
+        return rows
+    rows = sp.csr_array(rows)
+    keep = np.ones(rows.nnz, bool)
+    long = np.flatnonzero(np.diff(rows.indptr) > most)
+    for start in range(0, len(long), _DENSE // rows.shape[1] or 1):
+        part = long[start : start + (_DENSE // rows.shape[1] or 1)]
+        block = rows[part]
+        limit = -np.partition(-np.abs(block.toarray()), most - 1, axis=1)[:, most - 1]
+        owner = np.repeat(np.arange(len(part)), np.diff(block.indptr))
+        entry = np.arange(block.nnz) - block.indptr[owner] + rows.indptr[part][owner]
+        keep[entry] = np.abs(block.data) >= limit[owner]
+    pointers = np.concatenate([[0], np.cumsum(keep)])[rows.indptr]
+    return sp.csr_array((rows.data[keep], rows.indices[keep], pointers), shape=rows.shape)
 
 
 class FeatureView:

@@ -15,7 +15,7 @@ from gsparc._validation import check_count, check_features, check_graph, check_p
 from gsparc.estimators._base import SavedEstimator, feature_graph, part_of, prefixed
 from gsparc.estimators._growing import grown_links, joined_edges
 from gsparc.estimators._nodes import NodeNames
-from gsparc.estimators._ranking import FeatureView, LinkWeights, choose_weights, smoothed, unit
+from gsparc.estimators._ranking import FeatureView, LinkWeights, choose_weights, leading_entries, smoothed, unit
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
@@ -180,7 +180,7 @@ class SparcLinkPredictor(SavedEstimator):
             prior = (weights.popularity * np.log1p(graph.degrees())).astype(np.float32)
         return CombinedIndex.build(
             smoothed(graph, embedding, weights.smooth_map),
-            smoothed(graph, unit(view), weights.smooth_features),
+            leading_entries(smoothed(graph, unit(view), weights.smooth_features)),
             weights.map_share,
             prior=prior,
             device=device,
