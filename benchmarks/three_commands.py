@@ -36,9 +36,11 @@ def serve_and_ask(model: Path) -> tuple[float, dict[str, Any]]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         body = json.dumps({"records": [{"words": TEXT}]}).encode()
+        json_body = {"Content-Type": "application/json"}
+        asked = urllib.request.Request("http://127.0.0.1:8765/v1/predict", body, json_body)
         for _ in range(600):
             try:
-                with urllib.request.urlopen("http://127.0.0.1:8765/v1/predict", body, timeout=30) as answer:
+                with urllib.request.urlopen(asked, timeout=30) as answer:
                     return time.perf_counter() - start, json.load(answer)["predictions"][0]
             except OSError:
                 time.sleep(0.1)

@@ -16,7 +16,7 @@ from gsparc.training.links import Retrieval, mean_reciprocal_rank
 __all__ = ["FeatureView", "LinkWeights", "choose_weights", "leading_entries", "smoothed", "unit"]
 
 _WIDE = 2048  # columns from which rows are cut to their leading entries
-_MOST_WORDS = 256
+_MOST_WORDS = 128
 _DENSE = 1 << 24  # entries made dense at once
 
 SMOOTH = (0.0, 0.3, 0.6, 0.9)

@@ -92,8 +92,10 @@ class SparseRows:
 
     def _scattered_cosines(self, queries: Any) -> NDArray[np.float32]:
         """Query by query, the entries of its own columns added up where they belong: no sparse result is made."""
-        if self._by_column is None:  # transposed once
-            self._by_column = sp.csr_array(self.rows.T)
+        if self._by_column is None:  # transposed once, its indices of the type that counting takes
+            columns = sp.csr_array(self.rows.T)
+            columns.indices = columns.indices.astype(np.intp)
+            self._by_column = columns
         columns, n = self._by_column, self.shape[0]
         out = np.zeros((queries.shape[0], n), np.float32)
         for i, row in enumerate(out):
