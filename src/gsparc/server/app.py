@@ -48,7 +48,7 @@ def create_app(
     max_rows: int = 1000,
     max_bytes: int = MAX_BYTES,
     timeout: float = 30.0,
-    batch_rows: int = 64,
+    batch_rows: int = 32,
     batch_wait_ms: float = 2.0,
     workers: int = 2,
     threads: int = 1,
