@@ -67,7 +67,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     ]
     grow = ["grow", model, "--nodes", str(folder / "more.parquet"), "--edges", str(folder / "more_edges.parquet")]
     predict = ["predict", model, str(folder / "new.parquet"), "-q", "-o", str(folder / "out.parquet")]
-    fit += ["--target", "label", "--backbone", "mlp", "--max-steps", "60", "-q", "-o", model]
+    fit += ["--target", "label", "--task", "classes", "--backbone", "mlp", "--max-steps", "60", "-q", "-o", model]
     return {"fit": run + fit, "grow": run + grow, "predict": run + predict}
 
 
