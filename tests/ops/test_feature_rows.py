@@ -33,10 +33,8 @@ def test_all_ways_agree(way: str, count: int, monkeypatch: pytest.MonkeyPatch) -
     assert not found[0].any()
 
 
-def test_one_pass_is_for_several_queries_with_many_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SparseRows, "_dense_is_faster", lambda self, queries: self._filled is not None and False)
+def test_one_pass_is_for_several_queries_with_many_terms() -> None:
     index = SparseRows(sp.csr_array(np.eye(1000, dtype=np.float32)), torch.device("cpu"))
-    index._filled = np.ones(1000, np.int64)
     few = sp.csr_array((np.ones(10, np.float32), np.arange(10), np.arange(11)), shape=(10, 1000))
     many = sp.csr_array(np.ones((10, 1000), np.float32))
     assert not index._one_pass_is_faster(few)

@@ -85,9 +85,15 @@ class SparseRows:
             return torch.from_numpy(np.ascontiguousarray((self.rows @ queries.toarray().T).T))
         return torch.from_numpy(self._scattered_cosines(queries))
 
+    def _terms(self, queries: Any) -> float:
+        """Entries in the queries' own columns: what a product has to add up."""
+        if self._filled is None:
+            self._filled = np.bincount(self.rows.indices, minlength=self.shape[1])
+        return float(self._filled[queries.indices].sum())
+
     def _one_pass_is_faster(self, queries: Any) -> bool:
         """Several queries with many terms: each entry of the rows is read once for all of them, with no lock held."""
-        terms = float(self._filled[queries.indices].sum())  # type: ignore[index]
+        terms = self._terms(queries)
         return queries.shape[0] >= _SEVERAL and self.rows.nnz * (1.0 + queries.shape[0] / 3) < _ONE_PASS * terms
 
     def _scattered_cosines(self, queries: Any) -> NDArray[np.float32]:
@@ -109,10 +115,7 @@ class SparseRows:
 
     def _dense_is_faster(self, queries: Any) -> bool:
         """Well-filled queries over well-filled rows are better multiplied as dense blocks."""
-        if self._filled is None:
-            self._filled = np.bincount(self.rows.indices, minlength=self.shape[1])
-        terms = float(self._filled[queries.indices].sum())
-        return terms * _SCATTER > self.rows.shape[0] * self.shape[1] * (_SPREAD + _MULTIPLY * queries.shape[0])
+        return self._terms(queries) * _SCATTER > self.rows.shape[0] * self.shape[1] * (_SPREAD + _MULTIPLY * queries.shape[0])
 
     def _dense_cosines(self, queries: Any) -> torch.Tensor:
         """The same by dense products over blocks of rows: many times faster for well-filled matrices."""
