@@ -115,7 +115,8 @@ class SparseRows:
 
     def _dense_is_faster(self, queries: Any) -> bool:
         """Well-filled queries over well-filled rows are better multiplied as dense blocks."""
-        return self._terms(queries) * _SCATTER > self.rows.shape[0] * self.shape[1] * (_SPREAD + _MULTIPLY * queries.shape[0])
+        n, width = self.shape
+        return self._terms(queries) * _SCATTER > n * width * (_SPREAD + _MULTIPLY * queries.shape[0])
 
     def _dense_cosines(self, queries: Any) -> torch.Tensor:
         """The same by dense products over blocks of rows: many times faster for well-filled matrices."""
