@@ -1,4 +1,4 @@
-"""Fill the tables of README.md and docs/ from benchmarks/results/*.json.
+"""Fill the tables of README.md and docs/ from benchmarks/results/*.json and results/*.json.
 
 A page marks the place; everything between the marks is rewritten::
 
@@ -9,7 +9,8 @@ A page marks the place; everything between the marks is rewritten::
 ``columns`` (a list of ``[key, title, format]``); a file with several tables carries
 ``tables: {part: {rows, columns}}``, named ``index.part`` in the mark. ``format`` is a format specification
 (``",d"``, ``".1f"``) or, when it contains a brace, a template over the whole row
-(``"{mean:.1f} ± {std:.1f}"``). A result without columns of its own gets an entry in RENDERERS.
+(``"{mean:.1f} ± {std:.1f}"``). Marks that start with ``reproduced.`` are cut from the tables that ``gsparc reproduce``
+left in ``results/`` (see REPRODUCED).
 
 Usage: python scripts/readme_tables.py [--check]
 """
@@ -46,8 +47,82 @@ class TableError(ValueError):
     """A mark that cannot be filled."""
 
 
-RENDERERS: dict[str, Callable[[dict[str, Any]], Table]] = {}
-"""Result name -> function, for files that do not carry their own columns."""
+Rows = list[dict[str, Any]]
+
+
+def _number(row: dict[str, Any] | None, metric: str, key: str = "mean") -> float | None:
+    """A figure of one method's row, None where there is none."""
+    return None if row is None else row["metrics"].get(metric, {}).get(key)
+
+
+def _groups(result: dict[str, Any], settings: Sequence[str]) -> list[tuple[tuple[str, str], dict[str, dict[str, Any]]]]:
+    """Rows by method for every data set, one setting after the other; generated graphs are left out."""
+    groups: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for setting in settings:
+        for row in result["rows"]:
+            if row["setting"] == setting and not row["generated"]:
+                groups.setdefault((row["dataset"], setting), {})[row["method"]] = row
+    return list(groups.items())
+
+
+def _beside(
+    result: dict[str, Any], ours: str, metric: str, others: Sequence[str], settings: Sequence[str]
+) -> tuple[list[Column], Rows]:
+    """One method of ours beside chosen baselines, and its difference to the best baseline of all."""
+    columns: list[Column] = [("dataset", "graph", ""), ("setting", "split", "")]
+    columns += [(label, label, ".1f") for label in others]
+    columns += [("best", "best baseline", "{best:.1f} ({to})"), ("ours", "gsparc", "{ours:.1f} ± {spread:.1f}")]
+    columns += [("gain", "over the best", "+.1f"), ("low", "from", "+.1f"), ("high", "to", "+.1f")]
+    rows: Rows = []
+    for (dataset, setting), methods in _groups(result, settings):
+        own = methods.get(ours)
+        difference = (_number(own, metric, "difference") or {}) if own else {}
+        best = methods.get(difference.get("to", ""))
+        rows.append(
+            {label: _number(methods.get(label), metric) for label in others}
+            | {"dataset": dataset, "setting": setting, "ours": _number(own, metric)}
+            | {"spread": _number(own, metric, "spread"), "gain": difference.get("mean")}
+            | {"low": difference.get("low"), "high": difference.get("high"), "to": difference.get("to")}
+            | {"best": _number(best, metric)}
+        )
+    return columns, rows
+
+
+def _classes(result: dict[str, Any]) -> tuple[list[Column], Rows]:
+    others = ("MLP", "MLP, 6 starts", "GLNN", "GLNN, 6 starts")
+    return _beside(result, "gsparc auto", "cold", others, ("dense", "few", "tenth"))
+
+
+def _links(result: dict[str, Any]) -> tuple[list[Column], Rows]:
+    others = ("popularity", "feature cosine", "LLP-MLP", "SPARC, unrefined")
+    return _beside(result, "SPARC", "mrr", others, ("dense", "paper"))
+
+
+def _paper(result: dict[str, Any]) -> tuple[list[Column], Rows]:
+    """The paper's architectures and their originals on its split, cold and connected."""
+    labels = ("MLP", "SPARC-GCN", "SPARCphormer", "SAMBA", "Spectral-GCN", "NAGphormer", "Graph Mamba")
+    columns: list[Column] = [("dataset", "graph", ""), ("method", "method", "")]
+    for metric, title in (("cold", "cold"), ("test", "connected")):
+        columns += [(metric, title, f"{{{metric}:.1f}} ± {{{metric}_spread:.1f}}")]
+        columns += [(f"{metric}_paper", f"{title}, paper", ".1f")]
+    rows: Rows = []
+    for (dataset, _), methods in _groups(result, ("paper",)):
+        found = [methods[label] for label in labels if label in methods]
+        if not any(_number(row, "cold", "paper") for row in found):
+            continue  # a graph that the paper has no figures for
+        for row in found:
+            figures = {f"{metric}{end}": _number(row, metric, key) for metric in ("cold", "test") for end, key in _KEYS}
+            rows.append({"dataset": dataset, "method": row["method"], **figures})
+    return columns, rows
+
+
+_KEYS = (("", "mean"), ("_spread", "spread"), ("_paper", "paper"))
+REPRODUCED: dict[str, tuple[str, Callable[[dict[str, Any]], tuple[list[Column], Rows]]]] = {
+    "classes": ("classification", _classes),
+    "paper": ("classification", _paper),
+    "links": ("links", _links),
+}
+"""Part of a mark -> the table of ``gsparc reproduce`` it is cut from, and how."""
 
 
 def cell(row: dict[str, Any], key: str, spec: str) -> str:
@@ -98,12 +173,12 @@ def to_rst(table: Table) -> str:
 def load_table(name: str, results: Path) -> Table:
     """The table behind a mark: ``index`` or, one of several in a file, ``index.part``."""
     stem, _, part = name.partition(".")
+    if stem == "reproduced":
+        return reproduced_table(part, results.parent.parent / "results")
     path = results / f"{stem}.json"
     if not path.is_file():
         raise TableError(f"table {name!r}: no {path.name} in {results.name}/. Run: python benchmarks/{stem}.py")
     result = json.loads(path.read_text(encoding="utf-8"))
-    if stem in RENDERERS and not part:
-        return RENDERERS[stem](result)
     source = result.get("tables", {}).get(part) if part else result
     if not source or "rows" not in source or "columns" not in source:
         known = sorted(result.get("tables", {}))
@@ -113,6 +188,21 @@ def load_table(name: str, results: Path) -> Table:
         )
     columns = [(str(key), str(title), str(spec)) for key, title, spec in source["columns"]]
     return Table(columns, source["rows"], provenance(stem, result))
+
+
+def reproduced_table(part: str, results: Path) -> Table:
+    """A table cut from a result file of ``gsparc reproduce``."""
+    if part not in REPRODUCED:
+        raise TableError(f"table 'reproduced.{part}': unknown; parts: {sorted(REPRODUCED)}.")
+    name, cut = REPRODUCED[part]
+    path = results / f"{name}.json"
+    if not path.is_file():
+        raise TableError(f"table 'reproduced.{part}': no results/{path.name}. Run: gsparc reproduce {name}")
+    result = json.loads(path.read_text(encoding="utf-8"))
+    seeds = max((figures["seeds"] for row in result["rows"] for figures in row["metrics"].values()), default=0)
+    place = result["hardware"].get("gpu") or f"{result['hardware']['cores']} CPU cores"
+    note = f"Made by `gsparc reproduce {name}` ({seeds} seeds, {place}, {result['created'][:10]})."
+    return Table(*cut(result), note)
 
 
 def provenance(stem: str, result: dict[str, Any]) -> str:

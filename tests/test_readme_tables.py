@@ -86,3 +86,37 @@ def test_a_table_that_cannot_be_filled(
     with pytest.raises(script.TableError, match=message):
         script.load_table(mark, root / "benchmarks" / "results")
     assert mark in capsys.readouterr().err
+
+
+def _reproduced(cold: float, to: str | None, **changes: object) -> dict[str, object]:
+    difference = None if to is None else {"to": to, "mean": 1.25, "low": -0.5, "high": 3.0, "seeds": 3}
+    figures = {"mean": cold, "spread": 0.44, "seeds": 3, "paper": None, "difference": difference}
+    row = {"dataset": "ring", "setting": "dense", "generated": False, "metrics": {"cold": figures}}
+    return {**row, **changes}
+
+
+def test_cuts_a_table_from_the_results_of_reproduce(script: ModuleType, root: Path) -> None:
+    rows = [
+        _reproduced(81.25, "Cold Brew", method="gsparc auto"),
+        _reproduced(70.0, "Cold Brew", method="MLP"),
+        _reproduced(80.0, None, method="Cold Brew"),
+        _reproduced(99.0, "MLP", method="gsparc auto", dataset="made up", generated=True),
+        _reproduced(98.0, "MLP", method="gsparc auto", setting="paper"),
+    ]
+    document = {"rows": rows, "hardware": {"gpu": "Some GPU", "cores": 4}, "created": "2026-01-02T03:04:05+00:00"}
+    (root / "results").mkdir()
+    (root / "results" / "classification.json").write_text(json.dumps(document), encoding="utf-8")
+    (root / "README.md").write_text("<!-- table:reproduced.classes -->\n<!-- /table -->\n", encoding="utf-8")
+    assert script.main([], root) == 0
+    lines = (root / "README.md").read_text(encoding="utf-8").splitlines()
+    assert lines[3] == "| ring | dense | 70.0 | – | – | – | 80.0 (Cold Brew) | 81.2 ± 0.4 | +1.2 | -0.5 | +3.0 |"
+    assert lines[5] == "Made by `gsparc reproduce classification` (3 seeds, Some GPU, 2026-01-02)."
+
+
+def test_says_how_to_make_a_missing_result_of_reproduce(
+    script: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part, message in (("links", "Run: gsparc reproduce links"), ("other", "unknown; parts:")):
+        (root / "README.md").write_text(f"<!-- table:reproduced.{part} -->\n<!-- /table -->\n", encoding="utf-8")
+        assert script.main([], root) == 2
+        assert message in capsys.readouterr().err
