@@ -327,6 +327,14 @@ def test_what_was_run(page: str) -> None:
         assert words in text
 
 
+def test_cells_of_two_commits_are_counted_by_commit(tmp_path: Path) -> None:
+    table = classification()
+    cell = table["cells"]["cora | dense | MLP | 0"]
+    table["cells"] |= {f"cora | dense | MLP | {seed}": cell | {"commit": "def5678"} for seed in range(2, 5)}
+    text = text_of(render_results(folder_of(tmp_path, table)))
+    assert "Commits def5678 (3 cells), abc1234 (2 cells); 2026-01-02 03:04 UTC." in text
+
+
 def test_missing_tables_name_their_command(page: str) -> None:
     text = text_of(page)
     for name in set(TABLES) - {"classification", "cold-share", "minibatch"}:

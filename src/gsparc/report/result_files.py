@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +88,7 @@ class ResultTable:
     source: dict[str, Any] = field(default_factory=dict)  # versions, hardware, commit, created
     seconds: float = 0.0
     devices: tuple[str, ...] = ()
+    commits: dict[str, int] = field(default_factory=dict)  # that cells were made at, and how many
     smoke: bool = False
 
     @property
@@ -223,7 +225,7 @@ def _table(record: dict[str, Any], path: Path) -> ResultTable:
     missing = [key for key in _KEYS if key not in record]
     if missing or not record["metrics"]:
         raise InputError(f"{path} is not a complete result file: {missing or ['metrics']} missing. {_REPAIR}")
-    cells = record.get("cells", {})
+    cells, last = record.get("cells", {}), record.get("commit") or "unknown"
     try:
         return ResultTable(
             name=record["experiment"],
@@ -236,6 +238,7 @@ def _table(record: dict[str, Any], path: Path) -> ResultTable:
             source={key: record.get(key) for key in _SOURCE},
             seconds=sum(float(cell.get("seconds") or 0.0) for cell in cells.values()),
             smoke=bool(record.get("smoke")),
+            commits=dict(Counter(str(cell.get("commit") or last) for cell in cells.values()).most_common()),
             devices=tuple(sorted({str(cell["device"]) for cell in cells.values() if cell.get("device")})),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:

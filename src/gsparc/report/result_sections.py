@@ -223,10 +223,17 @@ def _origin(table: ResultTable) -> str:
         + (f" on {listed(list(table.devices))}." if table.devices else "."),
         f"Hardware: {'; '.join(_machine(machine) for machine in machines if machine) or 'unknown'}.",
         f"Versions: {versions or 'unknown'}.",
-        f"Commit {source.get('commit') or 'unknown'}; {date_words(source.get('created') or 'date unknown')}.",
+        f"{_commits(table)}; {date_words(source.get('created') or 'date unknown')}.",
     ]
     body = "".join(f'<p class="soft">{escape(line)}</p>' for line in lines)
     return f'<details class="more-figures" open><summary>What was run</summary>{body}</details>'
+
+
+def _commits(table: ResultTable) -> str:
+    """The commits that the cells were made at, with their numbers where there are several."""
+    if len(table.commits) < 2:
+        return f"Commit {next(iter(table.commits), None) or table.source.get('commit') or 'unknown'}"
+    return "Commits " + ", ".join(f"{name} ({count:,} cells)" for name, count in table.commits.items())
 
 
 def _machine(machine: dict[str, Any]) -> str:
