@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from gsparc.exceptions import DamagedModelError, FeatureError, InputError
-from gsparc.ops import _feature_rows, _knn
+from gsparc.ops import _feature_rows, _knn, _screening, combined
 from gsparc.ops.combined import CombinedIndex, combined_scores_reference
 from gsparc.ops.neighbors import neighbors_reference
 
@@ -222,3 +222,42 @@ def test_a_prior_is_saved_grows_and_is_checked(nodes, tmp_path) -> None:
     arrays, config = loaded.state()
     with pytest.raises(DamagedModelError, match="prior of the index is damaged"):
         CombinedIndex.from_state({**arrays, "prior": arrays["prior"][:50]}, config)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("weight", [0.2, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("kind", ["dense", "csr_matrix"])
+def test_rough_scores_first_give_the_full_ranking(
+    nodes, kind: str, weight: float, half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spectral, features = nodes
+    spectral, features = spectral.copy(), features.copy()
+    spectral[100:110], features[100:110] = spectral[0], features[0]  # nodes that nothing tells apart
+    queries = np.r_[0:20, 280:300]
+    q = spectral[queries].copy(), features[queries].copy()
+    q[0][7], q[1][7] = 0.0, 0.0  # one of which nothing is known
+    prior = np.random.default_rng(8).random(300) / 5
+    index = CombinedIndex.build(spectral, form(features, kind), weight, prior=prior)
+    given = q[0], form(q[1], kind)
+    expected = index.search(*given, k=5)
+    monkeypatch.setattr(combined, "_SCREENED_ROWS", 1)
+    monkeypatch.setattr(_screening, "_MOST", 60)
+    monkeypatch.setattr(_screening, "_half_is_faster", lambda rows: half)
+    scores, ids = index.search(*given, k=5)
+    assert index._rough is not None
+    assert index._rough.half is half
+    np.testing.assert_array_equal(ids, expected[1])
+    np.testing.assert_allclose(scores, expected[0], atol=1e-6)
+    reference = prior + combined_scores_reference(*q, spectral, features, weight=weight)
+    np.testing.assert_allclose(scores, _screening.best_reference(reference, 5)[0], atol=1e-6)
+
+
+def test_nodes_that_joined_are_found_by_rough_scores_too(nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combined, "_SCREENED_ROWS", 1)
+    spectral, features = nodes
+    index = CombinedIndex.build(spectral[:200], features[:200], 0.9)
+    index.search(spectral[:2], features[:2], k=1)
+    other = index.copy()
+    other.add(spectral[200:201], features[200:201])
+    assert other.search(spectral[200:201], features[200:201], k=1)[1].tolist() == [[200]]
+    assert index.search(spectral[200:201], features[200:201], k=1)[1].item() < 200

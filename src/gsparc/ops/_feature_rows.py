@@ -12,12 +12,29 @@ from numpy.typing import NDArray
 from gsparc.exceptions import DamagedModelError, FeatureError, InputError
 from gsparc.ops._knn import blocks, unit_rows
 
-__all__ = ["DenseRows", "SparseRows", "feature_rows", "feature_rows_from_arrays"]
+__all__ = ["DenseRows", "SparseRows", "cosines_reference", "feature_rows", "feature_rows_from_arrays"]
 
 _PAIR_ROWS = 1 << 17  # rows gathered at once for pair scores
-_SCATTER, _SPREAD, _MULTIPLY = 8.0, 1.5, 0.1  # nanoseconds: of a sparse product's term, of a dense entry, of its use
-_SEVERAL, _ONE_PASS = 8, 10.0  # queries from which one pass over all rows may pay; cost of a scattered term
+_SCATTER, _SPREAD, _MULTIPLY = 1.5, 1.5, 0.1  # nanoseconds: of a scattered term, of a dense entry, of its use
+_SEVERAL = 8  # queries from which one pass over all rows may pay
 _DENSE_ENTRIES = 1 << 22  # entries made dense at once
+
+
+def cosines_reference(queries: Any, rows: Any) -> NDArray[np.float64]:
+    """Cosine of each query with every row by its definition, from dense arrays: what the fast ways are tested by.
+
+    Examples
+    --------
+    >>> cosines_reference(np.array([[3.0, 4.0]]), np.array([[1.0, 0.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.0]]
+    """
+
+    def unit(values: Any) -> NDArray[np.float64]:
+        values = np.asarray(values, np.float64)
+        length = np.linalg.norm(values, axis=1, keepdims=True)
+        return np.divide(values, length, out=np.zeros_like(values), where=length > 0)
+
+    return unit(queries) @ unit(rows).T
 
 
 class DenseRows:
@@ -48,6 +65,14 @@ class DenseRows:
             out[part] = torch.bmm(near, queries[part].unsqueeze(2)).squeeze(2)
         return out
 
+    def cosines_of(self, queries: Any, owners: NDArray[np.int64], nodes: NDArray[np.int64]) -> torch.Tensor:
+        """Cosine of query ``owners[i]`` with row ``nodes[i]``: (p,)."""
+        out = torch.empty(len(nodes), device=self.rows.device)
+        left, right = (torch.from_numpy(ids).to(self.rows.device) for ids in (owners, nodes))
+        for part in blocks(len(nodes), _PAIR_ROWS):
+            out[part] = torch.linalg.vecdot(queries[left[part]], self.rows[right[part]])
+        return out
+
     def append_prepared(self, rows: Any) -> None:
         self.rows = torch.cat([self.rows, rows])
 
@@ -59,7 +84,7 @@ class SparseRows:
     """Unit rows as CSR; only chunks of scores are ever dense."""
 
     def __init__(self, rows: Any, device: torch.device) -> None:
-        self.rows: Any = rows  # scipy CSR
+        self.rows: Any = _narrow(rows)  # scipy CSR
         self.device = device
         self._by_column: Any = None
         self._filled: NDArray[Any] | None = None  # entries of each column
@@ -94,24 +119,35 @@ class SparseRows:
     def _one_pass_is_faster(self, queries: Any) -> bool:
         """Several queries with many terms: each entry of the rows is read once for all of them, with no lock held."""
         terms = self._terms(queries)
-        return queries.shape[0] >= _SEVERAL and self.rows.nnz * (1.0 + queries.shape[0] / 3) < _ONE_PASS * terms
+        return queries.shape[0] >= _SEVERAL and self.rows.nnz * (1.0 + queries.shape[0] / 3) < _SCATTER * terms
 
     def _scattered_cosines(self, queries: Any) -> NDArray[np.float32]:
-        """Query by query, the entries of its own columns added up where they belong: no sparse result is made."""
-        if self._by_column is None:  # transposed once, its indices of the type that counting takes
-            columns = sp.csr_array(self.rows.T)
-            columns.indices = columns.indices.astype(np.intp)
-            self._by_column = columns
-        columns, n = self._by_column, self.shape[0]
+        """Query by query, the entries of its own columns added up where they belong: nothing is copied or sorted."""
+        columns, n = self._columns(), self.shape[0]
         out = np.zeros((queries.shape[0], n), np.float32)
-        for i, row in enumerate(out):
-            own = slice(queries.indptr[i], queries.indptr[i + 1])
-            parts = [slice(columns.indptr[c], columns.indptr[c + 1]) for c in queries.indices[own]]
-            if parts:
-                ids = np.concatenate([columns.indices[part] for part in parts])
-                terms = [columns.data[part] * value for part, value in zip(parts, queries.data[own], strict=True)]
-                row[:] = np.bincount(ids, np.concatenate(terms), minlength=n)
+        own = np.diff(queries.indptr)
+        width = 2 * int(own.max(initial=0))
+        # One product with a vector runs through the columns between its pointers. A query's columns come last to
+        # first, so the stretch from the end of one to the start of the next runs backwards: it is empty.
+        chosen = sp.csc_array((n, width), dtype=np.float32)
+        chosen.data, chosen.indices = columns.data, columns.indices
+        for row, start, count in zip(out, queries.indptr.tolist(), own.tolist(), strict=False):
+            if not count:
+                continue
+            terms = queries.indices[start : start + count][::-1]
+            pointers = np.zeros(width + 1, columns.indptr.dtype)
+            values = np.zeros(width, np.float32)
+            pointers[0 : 2 * count : 2], pointers[1 : 2 * count : 2] = columns.indptr[terms], columns.indptr[terms + 1]
+            values[0 : 2 * count : 2] = queries.data[start : start + count][::-1]
+            chosen.indptr = pointers
+            row[:] = chosen @ values
         return out
+
+    def _columns(self) -> Any:
+        """The rows transposed, once."""
+        if self._by_column is None:
+            self._by_column = _narrow(sp.csr_array(self.rows.T))
+        return self._by_column
 
     def _dense_is_faster(self, queries: Any) -> bool:
         """Well-filled queries over well-filled rows are better multiplied as dense blocks."""
@@ -138,8 +174,22 @@ class SparseRows:
             out[part] = np.asarray(products.sum(axis=1)).reshape(-1, width)
         return torch.from_numpy(out).to(self.device)
 
+    def cosines_of(self, queries: Any, owners: NDArray[np.int64], nodes: NDArray[np.int64]) -> torch.Tensor:
+        """Cosine of query ``owners[i]`` with row ``nodes[i]``: (p,)."""
+        out = np.empty(len(nodes), np.float32)
+        if queries.shape[0] * queries.shape[1] > _DENSE_ENTRIES:
+            for part in blocks(len(nodes), _PAIR_ROWS):
+                out[part] = self.rows[nodes[part]].multiply(queries[owners[part]]).sum(axis=1)
+        else:  # looked up in dense queries: no two lists of columns are walked along
+            dense, ones = queries.toarray(), np.ones(self.shape[1], np.float32)
+            for part in blocks(len(nodes), _PAIR_ROWS):
+                near = self.rows[nodes[part]]
+                near.data *= dense[np.repeat(owners[part], np.diff(near.indptr)), near.indices]
+                out[part] = near @ ones
+        return torch.from_numpy(out).to(self.device)
+
     def append_prepared(self, rows: Any) -> None:
-        self.rows = sp.csr_array(sp.vstack([self.rows, rows], format="csr"))
+        self.rows = _narrow(sp.csr_array(sp.vstack([self.rows, rows], format="csr")))
         self._by_column = self._filled = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -207,6 +257,16 @@ def _unit_csr(rows: Any) -> Any:
     factor = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
     data = (rows.data * np.repeat(factor, np.diff(rows.indptr))).astype(np.float32)
     return sp.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+
+
+def _narrow(rows: Any) -> Any:
+    """The same with indices and pointers of one type, or every product would convert them; 32 bits where they do."""
+    kind = np.int32 if max(rows.nnz, *rows.shape) < 2**31 else np.int64
+    if rows.indices.dtype == rows.indptr.dtype == kind:
+        return rows
+    rows = rows.copy()
+    rows.indices, rows.indptr = rows.indices.astype(kind), rows.indptr.astype(kind)
+    return rows
 
 
 def _torch_sparse(rows: Any, device: torch.device) -> torch.Tensor:

@@ -16,9 +16,14 @@ from gsparc.exceptions import DamagedModelError, InputError
 from gsparc.ops._feature_rows import DenseRows, SparseRows, feature_rows, feature_rows_from_arrays
 from gsparc.ops._index_state import State, read_state, write_state
 from gsparc.ops._knn import block_cells, blocks, smallest, unit_rows
+from gsparc.ops._screening import RoughRows, screened_best
 from gsparc.ops.neighbors import NeighborIndex, resolve_kind
 
 __all__ = ["CombinedIndex", "combined_scores_reference"]
+
+_SCREENED_ROWS = 4096  # nodes from which it pays to score roughly first
+_ROUNDING = 1e-5  # of sums in float32, with room
+_LEADING = 0.75  # weight from which the spectral cosine alone says well enough who may be best
 
 
 def combined_scores_reference(
@@ -80,6 +85,7 @@ class CombinedIndex:
     ) -> None:
         self._neighbors, self._features = neighbors, features
         self._rows: torch.Tensor | None = None
+        self._rough: RoughRows | None = None
         self._prior = None if prior is None else torch.from_numpy(_check_prior(prior, neighbors.num_vectors))
         self.weight = weight
 
@@ -178,9 +184,51 @@ class CombinedIndex:
                 scores[part], ids[part] = self._search_candidates(spectral_q[part], features_q[part], k)
             return scores, ids
         for part in blocks(len(scores), self._query_block()):
-            best, where = smallest(-self._scores(spectral_q[part], features_q[part]), k)
-            scores[part], ids[part] = -best.cpu().numpy(), where.cpu().numpy()
+            scores[part], ids[part] = self._search_all(spectral_q[part], features_q[part], k)
         return scores, ids
+
+    def _search_all(
+        self, spectral_q: FloatArray | torch.Tensor, features_q: Any, k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The best of all nodes for one chunk of queries."""
+        many = self.num_vectors >= max(_SCREENED_ROWS, 32 * k)
+        if not many or self.weight == 0.0 or self._neighbors.device.type != "cpu":
+            best, where = smallest(-self._scores(spectral_q, features_q), k)
+            return -best.cpu().numpy(), where.cpu().numpy()
+        scores, ids, left = self._screened(spectral_q, features_q, k)
+        if len(left):
+            best, where = smallest(-self._scores(spectral_q[left], features_q[left]), k)
+            scores[left], ids[left] = -best.numpy(), where.numpy()
+        return scores, ids
+
+    def _screened(
+        self, spectral_q: FloatArray | torch.Tensor, features_q: Any, k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+        """The same from rough scores of all nodes and exact ones of those that may be best, and queries left over."""
+        if self._rough is None:
+            self._rough = RoughRows(self._spectral_rows())
+        rough, w = self._rough, self.weight
+        spectral, features = self._unit_queries(spectral_q), self._features.prepare(features_q)
+        scores, slack, cosines = rough.products(spectral).mul_(w), w * rough.error + _ROUNDING, None
+        if w < _LEADING:
+            cosines = self._features.cosines(features)
+            scores.add_(cosines, alpha=1.0 - w)
+        else:  # a cosine is one at most
+            slack += 1.0 - w
+        if self._prior is not None:
+            scores.add_(self._prior)
+            slack += _ROUNDING * float(self._prior.abs().max())
+
+        def exact(owners: NDArray[np.int64], nodes: NDArray[np.int64]) -> NDArray[np.float32]:
+            near = DenseRows(self._spectral_rows()).cosines_of(spectral, owners, nodes)
+            if cosines is None:
+                alike = self._features.cosines_of(features, owners, nodes)
+            else:
+                alike = cosines[torch.from_numpy(owners), torch.from_numpy(nodes)]
+            out = w * near + (1.0 - w) * alike
+            return (out if self._prior is None else out + self._prior[torch.from_numpy(nodes)]).numpy()
+
+        return screened_best(scores, slack, exact, k)
 
     def _search_candidates(
         self, spectral_q: FloatArray | torch.Tensor, features_q: Any, k: int
@@ -230,13 +278,14 @@ class CombinedIndex:
         """(m, n) combined scores on the device of the index."""
         if self.weight == 0.0:
             return self._with_prior(self._features.cosines(self._features.prepare(features_q)))
-        rows = self._spectral_rows()
-        queries = unit_rows(torch.as_tensor(spectral_q).to(device=rows.device, dtype=torch.float32))
-        scores = self.weight * (queries @ rows.T)
+        scores = (self._unit_queries(spectral_q) @ self._spectral_rows().T).mul_(self.weight)
         if self.weight < 1.0:
             cosines = self._features.cosines(self._features.prepare(features_q))
             scores = scores.to(cosines.device).add_(cosines, alpha=1.0 - self.weight)
         return self._with_prior(scores)
+
+    def _unit_queries(self, spectral_q: FloatArray | torch.Tensor) -> torch.Tensor:
+        return unit_rows(torch.as_tensor(spectral_q).to(device=self._spectral_rows().device, dtype=torch.float32))
 
     def _with_prior(self, scores: torch.Tensor) -> torch.Tensor:
         return scores if self._prior is None else scores + self._prior.to(scores.device)
@@ -265,7 +314,7 @@ class CombinedIndex:
             before = torch.zeros(int(ids[0])) if self._prior is None else self._prior
             self._prior = torch.cat([before, more])
         self._features.append_prepared(prepared)
-        self._rows = None
+        self._rows = self._rough = None
         return ids
 
     def copy(self) -> CombinedIndex:
