@@ -109,6 +109,38 @@ def test_a_full_queue_sheds_and_recovers(start, model) -> None:
     assert "gsparc_shed_requests_total 1.0" in client.get("/metrics").text
 
 
+def test_rows_that_would_wait_too_long_are_refused(start, model) -> None:
+    client = start(batch_rows=4, max_wait_s=1.0)
+    batcher = client.service.batcher
+    batcher._seconds_per_batch = 0.9
+    model.gate.clear()
+    accepted = [client.send("POST", "/v1/predict", json=ROW)]
+    wait_until(lambda: batcher.waiting_rows == 0 and batcher.open_requests == 1)
+    for i in range(5):  # four are one batch, 0.9 s; a fifth makes it 1.125 s
+        accepted.append(client.send("POST", "/v1/predict", json=ROW))
+        wait_until(lambda i=i: batcher.waiting_rows == i + 1)
+    assert batcher.expected_wait == pytest.approx(5 / 4 * 0.9)
+    refused = client.post("/v1/predict", json=ROW)
+    assert refused.status_code == 429
+    assert refused.headers["Retry-After"] == "2"
+    model.gate.set()
+    assert [each.result(10).status_code for each in accepted] == [200] * 6
+    assert batcher._seconds_per_batch != 0.9  # goes with what calls take
+
+
+def test_a_batch_waits_on_while_rows_keep_coming(start, model) -> None:
+    client = start(batch_rows=8, batch_wait_ms=400)
+    waiting = []
+    for _ in range(4):  # the last comes later than the first would wait for a second
+        waiting.append(client.send("POST", "/v1/predict", json=ROW))
+        time.sleep(0.15)
+    assert {each.result(10).status_code for each in waiting} == {200}
+    assert model.calls[-1:] == [4]
+    waiting = [client.send("POST", "/v1/predict", json=ROW) for _ in range(8)]  # full: nothing to wait for
+    assert {each.result(10).status_code for each in waiting} == {200}
+    assert model.calls[-1:] == [8]
+
+
 def test_rows_count_for_the_queue_and_a_large_request_is_taken_when_it_is_empty(start, model) -> None:
     client = start(queue=4)
     large = {"vectors": [[1, 2, 3]] * 10}

@@ -45,6 +45,7 @@ def create_app(
     *,
     token: str | None = None,
     queue: int = 512,
+    max_wait_s: float = 1.0,
     max_rows: int = 1000,
     max_bytes: int = MAX_BYTES,
     timeout: float = 30.0,
@@ -66,12 +67,14 @@ def create_app(
         Asked for as ``Authorization: Bearer TOKEN`` by every route that tells something of the model.
     queue
         Rows that may wait and requests that may be open; beyond, 429 with ``Retry-After``.
+    max_wait_s
+        The same beyond so many seconds that a row would be expected to wait for its turn.
     max_rows, max_bytes
         Limits of one request.
     timeout
         Seconds until a request is given up: 408 while its body is read, 504 after.
     batch_rows, batch_wait_ms
-        Rows of one model call, and how long a first row waits for others.
+        Rows of one model call, and how long a first row waits for another; five times that while more keep coming.
     workers
         Threads that run the model, each on a batch of its own.
     threads
@@ -90,6 +93,7 @@ def create_app(
         queue=queue,
         batch_rows=batch_rows,
         wait=batch_wait_ms / 1000,
+        max_wait=max_wait_s,
         workers=workers,
         prepare=lambda: _limit_threads(threads),
     )

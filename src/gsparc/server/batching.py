@@ -1,6 +1,7 @@
 """Micro-batching: requests wait for a moment, and one of a few threads runs the model on all that wait together.
 
-The queue is bounded in rows and in requests: what does not fit is refused at once rather than kept waiting.
+The queue is bounded in rows, in requests and in the time that they are expected to wait: what does not fit is refused
+at once rather than kept waiting.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ __all__ = ["Batcher", "Job"]
 logger = logging.getLogger(__name__)
 
 Outcome = bytes | BaseException
+_PATIENCE = 5  # times the wait for one more row that a first row waits at most, while others keep coming
+_FIRST_GUESS_S = 0.05  # of a call, until some were measured
 
 
 @dataclass(eq=False)
@@ -55,7 +58,9 @@ class Batcher:
     batch_rows
         Rows that are gathered for one call; a larger request is still one call.
     wait
-        Seconds that a first row waits for others.
+        Seconds that a first row waits for another. While rows keep coming it waits on, five times as long at most.
+    max_wait
+        Seconds that a row may be expected to wait for its turn; beyond, new ones are refused.
     """
 
     def __init__(
@@ -65,16 +70,21 @@ class Batcher:
         queue: int,
         batch_rows: int,
         wait: float,
+        max_wait: float = 1.0,
         workers: int = 1,
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self.queue, self.batch_rows, self.wait, self.workers = queue, batch_rows, wait, workers
+        self.max_wait = max_wait
         self.waiting_rows = self.open_requests = 0
         self._metrics, self._prepare = metrics, prepare
         self._jobs: deque[Job] = deque()
-        self._changed = threading.Condition()
-        self._closing = False
-        self._seconds_per_row = 0.002  # running mean, for Retry-After
+        # One thread at a time gathers a batch; it is woken when that is full, another one when there is work for it.
+        # Waking all of them for every row would cost more than the row.
+        self._lock = threading.Lock()
+        self._work_left, self._full_batch = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._gathering = self._closing = False
+        self._seconds_per_batch = _FIRST_GUESS_S  # running mean
         self._threads: list[threading.Thread] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -96,20 +106,26 @@ class Batcher:
 
     async def stop(self) -> None:
         """Answer what waits, then end the threads."""
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
+            self._work_left.notify_all()
+            self._full_batch.notify_all()
         for thread in self._threads:
             await asyncio.to_thread(thread.join)
 
     def admit(self) -> None:
         """Raise a 429 if nothing more fits; asked before a body is read, since refusing must cost little."""
-        if self.waiting_rows >= self.queue or self.open_requests >= self.queue:
-            raise self._full()
+        if self.waiting_rows >= self.queue or self.open_requests >= self.queue or self.expected_wait > self.max_wait:
+            raise self._refusal()
 
-    def _full(self) -> ApiError:
+    @property
+    def expected_wait(self) -> float:
+        """Seconds until the rows that wait now have had their turn, by what calls took of late."""
+        return self.waiting_rows / self.batch_rows * self._seconds_per_batch / self.workers
+
+    def _refusal(self) -> ApiError:
         self._metrics.shed.inc()
-        seconds = min(max(math.ceil(self.waiting_rows * self._seconds_per_row), 1), 60)
+        seconds = min(max(math.ceil(self.expected_wait), 1), 60)
         message = f"{self.waiting_rows} rows wait already. Try again in {seconds} s, or send fewer at once."
         return ApiError(429, "queue_full", message, headers={"Retry-After": str(seconds)})
 
@@ -129,12 +145,15 @@ class Batcher:
         if self._loop is None or self._closing or not self.alive:
             raise ApiError(503, "stopping", "the service is stopping and takes no new rows.")
         if self.waiting_rows and self.waiting_rows + job.rows > self.queue:
-            raise self._full()
+            raise self._refusal()
         job.future = self._loop.create_future()
-        with self._changed:
+        with self._lock:
             self._jobs.append(job)
             self._count(job.rows)
-            self._changed.notify_all()
+            if not self._gathering:
+                self._work_left.notify()
+            elif self.waiting_rows >= self.batch_rows:
+                self._full_batch.notify()
         try:
             async with asyncio.timeout(timeout):
                 return await job.future
@@ -158,7 +177,8 @@ class Batcher:
             outcomes = _answer(batch)
             seconds = time.perf_counter() - started
             rows = sum(job.rows for job in batch)
-            self._seconds_per_row += 0.1 * (seconds / rows - self._seconds_per_row)
+            one_batch = seconds * min(self.batch_rows / rows, 1.0)  # a larger request is several batches' work
+            self._seconds_per_batch += 0.1 * (one_batch - self._seconds_per_batch)
             self._metrics.batch_rows.observe(rows)
             self._metrics.batch_seconds.observe(seconds)
             self._metrics.rows.inc(rows)
@@ -167,16 +187,29 @@ class Batcher:
 
     def _take(self) -> list[Job]:
         """The next jobs that go together; an empty list when the batcher stops and nothing waits."""
-        with self._changed:
+        with self._lock:
             while True:
-                self._changed.wait_for(lambda: self._jobs or self._closing)
+                self._work_left.wait_for(lambda: self._closing or (self._jobs and not self._gathering))
                 if not self._jobs:
                     return []
-                if not self._closing:
-                    self._changed.wait_for(lambda: self._closing or self.waiting_rows >= self.batch_rows, self.wait)
+                self._gathering = True
+                try:
+                    self._await_others()
+                finally:
+                    self._gathering = False
                 batch = self._gather()
+                if self._jobs:
+                    self._work_left.notify()
                 if batch:
                     return batch
+
+    def _await_others(self) -> None:
+        """Wait until a batch is full, no further row came for a while, or the first has waited long enough."""
+        until = time.monotonic() + _PATIENCE * self.wait
+        seen = -1
+        while seen < self.waiting_rows < self.batch_rows and not self._closing and time.monotonic() < until:
+            seen = self.waiting_rows
+            self._full_batch.wait(self.wait)
 
     def _gather(self) -> list[Job]:
         batch: list[Job] = []

@@ -49,7 +49,7 @@ def serve(
     on_start
         Called with the address once requests are taken.
     limits
-        Passed to ``create_app``: ``queue``, ``max_rows``, ``max_bytes``, ``timeout``, ``batch_rows``,
+        Passed to ``create_app``: ``queue``, ``max_wait_s``, ``max_rows``, ``max_bytes``, ``timeout``, ``batch_rows``,
         ``batch_wait_ms``, ``workers``, ``threads``, ``watch_s``, ``load``.
     """
     require_packages()
