@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gsparc.exceptions import InputError
-from gsparc.training.loop import LoopSettings, learning_rate_at, run_loop
+from gsparc.training.checkpoints import keep_loops
+from gsparc.training.loop import LoopResult, LoopSettings, learning_rate_at, run_loop
 
 CPU = torch.device("cpu")
 
@@ -116,6 +117,43 @@ def test_a_killed_loop_goes_on_and_ends_with_the_same_weights(die_at: int, tmp_p
     task = Regression(scores)
     assert run_loop(task, settings, CPU) == expected
     assert (task.calls, weights(task)) == (0, weights(whole))
+
+
+def test_loops_that_have_ended_are_not_run_again(tmp_path) -> None:
+    settings = [LoopSettings(steps=20, eval_every=10, seed=seed) for seed in (1, 2, 3)]
+    whole = [Regression([1.0, 0.5]) for _ in settings]
+    expected = [run_loop(task, one, CPU) for task, one in zip(whole, settings, strict=True)]
+
+    def run(*die_at: int | None) -> tuple[list[Regression], list[LoopResult]]:
+        tasks = [Regression([1.0, 0.5], die_at=step) for step in die_at]
+        with keep_loops(tmp_path):
+            return tasks, [run_loop(task, one, CPU) for task, one in zip(tasks, settings, strict=True)]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(None, None, 15)
+    tasks, results = run(None, None, None)
+    assert [task.calls for task in tasks] == [0, 0, 20]
+    assert results == expected
+    assert [weights(task) for task in tasks] == [weights(task) for task in whole]
+    assert not any(task.module.training for task in tasks)
+    again = Regression([1.0, 0.5])
+    run_loop(again, settings[0], CPU)  # outside of it nothing is kept or read
+    assert again.calls == 20
+
+
+@pytest.mark.parametrize("how", ["steps", "start", "damaged"])
+def test_another_loops_result_is_not_taken(how: str, tmp_path) -> None:
+    with keep_loops(tmp_path):
+        run_loop(Regression(), LoopSettings(steps=20), CPU)
+    task = Regression()
+    if how == "start":
+        task.module.get_parameter("0.weight").data += 1
+    if how == "damaged":
+        (file,) = tmp_path.rglob("*.safetensors")
+        file.write_bytes(file.read_bytes()[:-3])
+    with keep_loops(tmp_path):
+        run_loop(task, LoopSettings(steps=21 if how == "steps" else 20), CPU)
+    assert task.calls >= 20
 
 
 def test_resuming_needs_the_whole_state(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:

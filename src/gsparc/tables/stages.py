@@ -16,11 +16,12 @@ import scipy.sparse as sp
 from gsparc._files import write_text
 from gsparc.exceptions import CheckpointError, ModelFolderError
 from gsparc.model_store import read_folder, write_folder
+from gsparc.training.checkpoints import keep_loops
 
 __all__ = ["Progress", "Stages", "identity"]
 
 _log = logging.getLogger(__name__)
-_IDENTITY = "fit.json"
+_IDENTITY, _LOOPS = "fit.json", "loops"
 Progress = Callable[[str, float], object]
 """Gets a sentence before each stage, and the share of all work that is done by then."""
 Result = tuple[dict[str, Any], dict[str, np.ndarray]]
@@ -129,7 +130,11 @@ class Stages:
                 self.announce(stage, f"{sentence}: done before")
                 return result
         self.announce(stage, sentence)
-        result = compute()
-        if path is not None:
-            save(result, path)
+        if path is None:
+            return compute()
+        loops = path.parent / _LOOPS / stage
+        with keep_loops(loops):  # of a stage that is stopped half-way, the networks that were ready are kept
+            result = compute()
+        save(result, path)
+        shutil.rmtree(loops, ignore_errors=True)
         return result

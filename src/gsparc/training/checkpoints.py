@@ -1,11 +1,18 @@
-"""Training state on disk: tensors in safetensors, the rest in JSON, replaced atomically."""
+"""Training state on disk: tensors in safetensors, the rest in JSON, replaced atomically.
+
+Two things are kept. A loop that was told a folder keeps its state while it runs, and goes on from there. Within
+:func:`keep_loops` every loop that has ended leaves its weights, and is not run a second time.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +21,38 @@ from torch import Tensor
 
 from gsparc.exceptions import CheckpointError, OutputError
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__all__ = ["digest", "finished_loop", "keep_loops", "load_checkpoint", "next_loop", "save_checkpoint"]
 
 _NAME = "checkpoint.safetensors"
+_places: ContextVar[Iterator[Path] | None] = ContextVar("places", default=None)
+
+
+@contextlib.contextmanager
+def keep_loops(folder: Path | None) -> Iterator[None]:
+    """Keep the result of every loop that ends in here, and read what an earlier run of the same code has kept.
+
+    Loops are known by their order. ``None`` keeps nothing.
+    """
+    places = None if folder is None else (folder / f"{number:03d}" for number in range(10**9))
+    token = _places.set(places)
+    try:
+        yield
+    finally:
+        _places.reset(token)
+
+
+def next_loop() -> Path | None:
+    """Where the result of the loop that begins now is kept; ``None`` outside of :func:`keep_loops`."""
+    places = _places.get()
+    return None if places is None else next(places)
+
+
+def finished_loop(folder: Path, fingerprint: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """What a loop has left; ``None`` where there is nothing, or something that is damaged or another loop's."""
+    try:
+        return load_checkpoint(folder, fingerprint)
+    except CheckpointError:
+        return None
 
 
 def save_checkpoint(folder: str | os.PathLike[str], tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
@@ -29,7 +65,7 @@ def save_checkpoint(folder: str | os.PathLike[str], tensors: dict[str, Tensor], 
     path = Path(folder)
     data = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(record)
-    metadata = {"record": text, "sha256": _digest(data, text)}
+    metadata = {"record": text, "sha256": digest(data, text)}
     try:
         path.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path, suffix=".tmp")
@@ -63,7 +99,7 @@ def load_checkpoint(
             metadata = stream.metadata() or {}
             record = json.loads(metadata["record"])
             tensors: dict[str, Tensor] = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-        if metadata["sha256"] != _digest(tensors, metadata["record"]):
+        if metadata["sha256"] != digest(tensors, metadata["record"]):
             raise ValueError("its contents are not those that were saved")
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise CheckpointError(
@@ -77,9 +113,10 @@ def load_checkpoint(
     return tensors, record
 
 
-def _digest(tensors: dict[str, Tensor], text: str) -> str:
-    digest = hashlib.sha256(text.encode())
+def digest(tensors: dict[str, Tensor], text: str) -> str:
+    """What tensors on the CPU and a text are known by."""
+    found = hashlib.sha256(text.encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        found.update(name.encode())
+        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()

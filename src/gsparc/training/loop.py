@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -13,9 +15,11 @@ from torch import Tensor, nn
 
 from gsparc._runtime import progress_bar, torch_generator
 from gsparc.exceptions import InputError
-from gsparc.training.checkpoints import load_checkpoint, save_checkpoint
+from gsparc.training.checkpoints import digest, finished_loop, load_checkpoint, next_loop, save_checkpoint
 
 __all__ = ["LoopResult", "LoopSettings", "Task", "run_loop"]
+
+_log = logging.getLogger(__name__)
 
 
 class Task(Protocol):
@@ -184,7 +188,36 @@ def run_loop(task: Task, settings: LoopSettings, device: torch.device) -> LoopRe
 
     The same seed on the same machine gives the same weights, also when the loop was
     killed and started again from its checkpoint. Global random state is left as it was.
+    Within :func:`~gsparc.training.checkpoints.keep_loops` a loop that has ended before is not run again.
     """
+    place = next_loop() if settings.checkpoint is None else None
+    return _run(task, settings, device) if place is None else _run_once(place, task, settings, device)
+
+
+def _run_once(place: Path, task: Task, settings: LoopSettings, device: torch.device) -> LoopResult:
+    """The result that the same loop has left in ``place``, or that of running it now, which is left there."""
+    name = _likeness(task.module, settings, device)
+    found = finished_loop(place, name)
+    if found is not None:
+        _log.info("%s: done before", settings.description)
+        task.module.load_state_dict(found[0])
+        task.module.eval()
+        return LoopResult(**found[1]["result"])
+    result = _run(task, settings, device)
+    save_checkpoint(place, task.module.state_dict(), {"fingerprint": name, "result": vars(result)})
+    return result
+
+
+def _likeness(module: nn.Module, settings: LoopSettings, device: torch.device) -> str:
+    """What tells a loop from others over the same data: its numbers, and the weights that it starts from."""
+    shown = ("description", "show_progress", "checkpoint", "checkpoint_seconds", "fingerprint")
+    numbers = {name: value for name, value in asdict(settings).items() if name not in shown}
+    start = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    return digest(start, f"{numbers} {device.type} {torch.__version__}")
+
+
+def _run(task: Task, settings: LoopSettings, device: torch.device) -> LoopResult:
+    """Run from the start, or from the checkpoint that the settings name."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(settings.seed)
