@@ -20,6 +20,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 
+from gsparc.server.security import PAGE_POLICY
+
 __all__ = ["FakeService"]
 
 STATIC = Path(__file__).resolve().parents[2] / "src" / "gsparc" / "server" / "static"
@@ -231,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", "default-src 'self'")
+        self.send_header("Content-Security-Policy", PAGE_POLICY)
         if status == 429:
             self.send_header("Retry-After", "1")
         with contextlib.suppress(ConnectionError):  # a page that was closed meanwhile

@@ -1,7 +1,7 @@
 """The explorer in headless Chromium: what a user sees, types, and is told when something goes wrong.
 
 The service behind it is a stand-in with generated nodes, whose answers a test can foretell and whose failures it can
-ask for; one test runs the real app. All pages come with ``default-src 'self'``.
+ask for; one test runs the real app. All pages come with the policy that the service sends.
 """
 
 from __future__ import annotations
@@ -94,6 +94,20 @@ def ink(page: Any) -> int:
     )
 
 
+def marks(page: Any) -> int:
+    """How many pixels are drawn on over the nodes: names, rings and lines."""
+    page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    return page.run(
+        """(() => {
+          const canvas = document.querySelectorAll('#map canvas')[1];
+          const bytes = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+          let drawn = 0;
+          for (let i = 3; i < bytes.length; i += 4) drawn += bytes[i] > 0;
+          return drawn;
+        })()"""
+    )
+
+
 # What is shipped
 
 
@@ -176,12 +190,39 @@ def test_search_by_keyboard_opens_the_card(page: Any, service: Any) -> None:
 
 
 @needs_chromium
+def test_a_card_leads_to_the_neighbours(page: Any, service: Any) -> None:
+    for index in (40, 19):  # without neighbours, with 19
+        page.run(f"location.hash = 'node={service.ids[index]}'")
+        page.wait_text(service.ids[index], ".card h2")
+        page.wait("location.hash.includes('colour=') || location.hash.includes('view=')")  # the link is written anew
+        if index == 40:
+            assert "This node has no edges." in page.text(".card")
+            assert page.text(".key") == ""
+            alone = marks(page)
+    linked = [other["id"] for other in service.node(19)["neighbours"]]
+    assert page.text(".facts").split("\n")[-2:] == ["Known neighbours", "19"]
+    assert page.text(".key") == "known edge"
+    assert marks(page) > alone + 2000  # the lines to them
+    assert page.text(".card section:first-of-type .chips").split("\n") == linked[:12]
+    page.click(".card section:first-of-type .text-button")
+    assert page.text(".card section:first-of-type .chips").split("\n") == linked
+    page.mouse("mouseMoved", 5, 5)  # away from the list, which has grown under the pointer
+    before = marks(page)
+    page.run("document.querySelector('.card section:first-of-type .chip').focus()")
+    assert marks(page) > before  # a ring around the one that is meant
+    page.press("Enter")
+    page.wait_text(linked[0], ".card h2")
+    assert hash_of(page, "node") in (linked[0], service.ids[19])
+
+
+@needs_chromium
 def test_search_that_finds_nothing_says_so(page: Any) -> None:
     page.click("#search")
     page.type("no-such-package")
     page.wait_text("No node’s id contains “no-such-package”", "#suggestions")
     page.press("Enter")
     page.wait_text("Not found", ".side")
+    assert "no node “no-such-package”" in page.text(".side")
 
 
 @needs_chromium
@@ -195,6 +236,7 @@ def test_hover_and_click_find_the_node_under_the_pointer(page: Any, service: Any
     x, y = box[0] + share[middle, 0] * box[2], box[1] + (1 - share[middle, 1]) * box[3]
     page.mouse("mouseMoved", x, y)
     page.wait_text(service.ids[middle], ".tooltip")
+    assert f"{service.node(middle)['degree']} known neighbour" in page.text(".tooltip")
     page.click_at(x, y)
     page.wait_text(service.ids[middle], ".card h2")
 
@@ -435,6 +477,9 @@ def test_real_app_and_explorer_fit_together(browser: Any, folder: Path, model: A
             page.wait_text("Predicted class", ".result")
             assert "libs" in page.text(".headline")
             assert "75 % sure" in page.text(".headline")
+            page.open(f"http://127.0.0.1:{free.getsockname()[1]}/docs")
+            page.wait("document.querySelectorAll('#operations details').length > 5")
+            assert page.run("getComputedStyle(document.body).fontFamily.includes('sans-serif')")
             assert page.complaints() == []
         server.should_exit = True
         thread.join(10)

@@ -30,6 +30,17 @@ def test_a_node_is_found_by_id_and_by_place(client) -> None:
     NodeCard.model_validate(card)
 
 
+def test_a_card_names_the_first_neighbours_and_counts_all() -> None:
+    table = NodeTable(range(100), None, None, np.zeros((100, 2)), lambda index: np.arange(1, 100))
+    card = table.card(0, neighbours=True)
+    assert card["degree"] == 99
+    assert [other["id"] for other in card["neighbours"]] == list(range(1, 51))
+    NodeCard.model_validate(card)
+    without = NodeTable(["a"], None, None, np.zeros((1, 2)), lambda index: None).card(0, neighbours=True)
+    assert {"degree", "neighbours"}.isdisjoint(without)  # a folder that does not hold its edges
+    NodeCard.model_validate(without)
+
+
 def test_an_id_may_hold_slashes(client) -> None:
     for path in ("/v1/nodes/org/pkg", "/v1/nodes/org%2Fpkg"):
         card = client.get(path).json()

@@ -103,6 +103,16 @@ def test_every_answer_carries_the_security_headers(client, path: str) -> None:
     assert "access-control-allow-origin" not in headers
 
 
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_pages_may_use_their_own_files_and_nothing_else(client, path: str) -> None:
+    policy = client.get(path).headers["Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    own = {name for name, sources in rules.items() if sources == "'self'"}
+    assert own == {"script-src", "style-src", "img-src", "connect-src"}
+    assert {sources for name, sources in rules.items() if name not in own} == {"'none'"}
+    assert {"default-src", "base-uri", "form-action", "frame-ancestors"} == rules.keys() - own
+
+
 def test_other_origins_are_not_let_in(client) -> None:
     headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     response = client.send("OPTIONS", "/v1/predict", headers=headers).result(10)

@@ -110,6 +110,33 @@ def test_arrays_of_other_shapes_are_damage(saved: Path, copy: Path) -> None:
     TableModel.load(copy)
 
 
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("indices", lambda a: a + 10**6),
+        ("indices", lambda a: -a - 1),
+        ("indices", lambda a: a[:-1]),
+        ("indices", lambda a: a.astype(np.float32)),
+        ("indices", lambda a: None),
+        ("indptr", lambda a: a[:-1]),
+        ("indptr", lambda a: a[::-1].copy()),
+        ("indptr", lambda a: np.append(a, a[-1])),
+    ],
+)
+def test_edges_that_are_none_are_damage(copy: Path, name: str, how: Callable[[Any], Any]) -> None:
+    model = TableModel.load(copy)
+    assert model.graph is not None
+    model.links, model.own_graph = None, model.graph  # as it is without links, which may keep the edges themselves
+    model.save(copy)
+    TableModel.load(copy)
+    arrays = load_file(copy / "weights.safetensors")
+    changed = how(arrays.pop(f"graph.{name}"))
+    save_file(arrays if changed is None else arrays | {f"graph.{name}": changed}, copy / "weights.safetensors")
+    seal(copy)
+    with pytest.raises(DamagedModelError, match="damaged"):
+        TableModel.load(copy)
+
+
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"\x80\x04cos\nsystem\n(S'touch /tmp/x'\ntR.", b"{}" * 1000])
 def test_a_preprocessing_file_that_is_none(copy: Path, data: bytes) -> None:
     (copy / "preprocess.skops").write_bytes(data)

@@ -18,6 +18,7 @@ from gsparc.tables.fitting import FitSettings, prepare
 from gsparc.tables.model import TableModel
 from gsparc.tables.reading import read_table
 from gsparc.tables.streaming import FirstEdges, predict_file
+from gsparc.training import loop
 
 QUICK = {"backbone": "mlp", "max_steps": 15, "device": "cpu"}
 
@@ -213,6 +214,56 @@ def test_new_rows_join_at_once(model: TableModel, tables) -> None:
     assert (again["added"], again["already_known"], again["nodes"]) == (0, 40, 280)
 
 
+def linked(model: TableModel, name: str) -> set[str]:
+    ends = model.neighbours(int(model.find([name])[0]))
+    assert ends is not None
+    assert len(set(ends.tolist())) == len(ends)
+    return set(model.node_ids[ends].tolist())
+
+
+def listed(name: str, *tables: pa.Table) -> set[str]:
+    """Who an edge table links to a node."""
+    pairs = [pair for t in tables for pair in zip(t["source"].to_pylist(), t["target"].to_pylist(), strict=True)]
+    return ({b for a, b in pairs if a == name} | {a for a, b in pairs if b == name}) - {name}
+
+
+@pytest.mark.parametrize("tasks", [("classes", "links"), ("classes",), ("clusters",)])
+def test_neighbours_are_those_of_the_edge_table(tasks: tuple[str, ...], tables, tmp_path: Path) -> None:
+    made = fit(tables.nodes, tables.edges, tasks=tasks, n_clusters=3, target="section" if "classes" in tasks else None)
+    made.save(tmp_path / "model")
+    loaded = TableModel.load(tmp_path / "model")
+    for name in ("p0", "p1", "p239"):
+        assert linked(made, name) == linked(loaded, name) == listed(name, tables.edges) != set()
+    before = loaded.num_edges
+    assert before == made.report["data"]["edges"]
+    loaded.grow(tables.new, tables.new_edges)
+    loaded.save(tmp_path / "model")
+    grown = TableModel.load(tmp_path / "model")
+    for name in ("p0", "p1", "p240", "p279"):
+        assert linked(grown, name) == listed(name, tables.edges, tables.new_edges)
+    assert before < grown.num_edges <= before + tables.new_edges.num_rows
+
+
+def test_edges_are_kept_once(tables) -> None:
+    model = fit(tables.nodes, tables.edges, tasks=("links",), target=None)
+    assert (model.own_graph is None) == (model.links._graph is not None)
+    weights = pa.array([2.0] * tables.edges.num_rows)
+    weighted = fit(tables.nodes, tables.edges.append_column("weight", weights), tasks=("classes",))
+    assert weighted.own_graph is not None
+    assert weighted.own_graph.weights is None  # who is linked to whom, no more
+
+
+def test_a_folder_without_edges_still_loads(tables, tmp_path: Path) -> None:
+    model = fit(tables.nodes, tables.edges, tasks=("classes",))
+    model.own_graph = None  # as a model was before edges were kept
+    model.save(tmp_path / "model")
+    loaded = TableModel.load(tmp_path / "model")
+    assert loaded.neighbours(0) is None
+    assert loaded.num_edges == model.report["data"]["edges"]
+    loaded.grow(tables.new, tables.new_edges)
+    assert loaded.neighbours(240) is None
+
+
 def test_rows_of_other_kinds_grow_too(model: TableModel, tables) -> None:
     odd = pa.table(
         {
@@ -321,6 +372,43 @@ def test_a_fit_that_was_stopped_goes_on(tables, tmp_path: Path, monkeypatch: pyt
     )
     assert sum(line.endswith("done before") for line in said) == 2  # the two baselines
     assert resumed.predict(tables.new).records() == whole.predict(tables.new).records()
+
+
+def contents(model: TableModel, folder: Path) -> dict[str, bytes]:
+    """What a model is saved as, without the times that its report holds."""
+    model.report = {name: value for name, value in model.report.items() if name not in ("seconds", "created")}
+    model.save(folder)
+    return {name: (folder / name).read_bytes() for name in ("config.json", "weights.safetensors")}
+
+
+def test_networks_that_were_ready_are_not_trained_again(
+    tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, trained, stops = loop._run, [], set()
+
+    def counted(*given):
+        if len(trained) in stops:
+            stops.remove(len(trained))
+            raise KeyboardInterrupt
+        if given[1].description != "spectral map":  # that of the classifier goes on from a checkpoint of its own
+            trained.append(given[1].description)
+        return real(*given)
+
+    monkeypatch.setattr(loop, "_run", counted)
+    monkeypatch.setattr("gsparc.tables.estimating._QUICK_FROM", 0)  # the heads of a large graph, which are fewer
+    settings = {"tasks": ("classes", "links"), "backbone": "auto", "max_steps": 3}
+    whole = fit(tables.nodes, tables.edges, **settings)
+    once = trained.copy()
+    assert len(once) >= 10
+    trained.clear()
+    stops |= {4, 7, len(once) - 1}  # among the teachers, among the heads, in the link predictor
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            fit(tables.nodes, tables.edges, **settings, checkpoint=tmp_path / "state")
+    resumed = fit(tables.nodes, tables.edges, **settings, checkpoint=tmp_path / "state")
+    assert trained == once
+    assert contents(resumed, tmp_path / "resumed") == contents(whole, tmp_path / "whole")
+    assert list((tmp_path / "state" / "loops").iterdir()) == []  # what is in the result is not kept twice
 
 
 @pytest.mark.parametrize(

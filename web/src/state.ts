@@ -43,6 +43,7 @@ export const toast = signal("");
 
 export const card = signal<NodeCard | null>(null);
 export const near = signal<NodeRef[] | null>(null);
+export const pointed = signal<number | null>(null); // a node of the card's lists that the pointer or the focus is on
 export const cardBusy = signal(false);
 export const cardProblem = signal<Problem | null>(null);
 
@@ -181,10 +182,11 @@ export async function openNode(which: string | number, move = true): Promise<voi
     batch(() => {
       card.value = found;
       cardBusy.value = false;
+      pointed.value = null;
       near.value = found.near ?? null;
       if (move) jump.value = { index: found.index, run: jump.value.run + 1 };
     });
-    said.value = `Node ${found.id}. ${found.class ? `Class ${found.class}. ` : ""}${found.neighbours?.length ?? 0} neighbours listed.`;
+    said.value = `Node ${found.id}. ${found.class ? `Class ${found.class}. ` : ""}${found.degree === undefined ? "" : `${found.degree.toLocaleString("en")} known neighbours.`}`;
     if (!found.near && map.value) near.value = await nearOnMap(map.value, found.index, mine.signal);
   } catch (error) {
     if (mine.signal.aborted) return;
@@ -192,11 +194,15 @@ export async function openNode(which: string | number, move = true): Promise<voi
     batch(() => {
       cardBusy.value = false;
       card.value = null;
-      cardProblem.value = problem(error, "This node could not be shown");
+      cardProblem.value = missing(error)
+        ? { title: "Not found", text: `The model knows no node “${which}”. The search above finds ids by any part of them.`, status: 404 }
+        : problem(error, "This node could not be shown");
     });
     said.value = `${cardProblem.value?.title}. ${cardProblem.value?.text}`;
   }
 }
+
+const missing = (error: unknown): boolean => error instanceof ServiceError && error.status === 404;
 
 /** Where a card does not name the nearest nodes, the picture can. */
 async function nearOnMap(data: MapData, index: number, signal: AbortSignal): Promise<NodeCard[]> {
@@ -210,6 +216,7 @@ export function closeNode(): void {
     card.value = null;
     cardBusy.value = false;
     cardProblem.value = null;
+    pointed.value = null;
   });
 }
 

@@ -39,7 +39,8 @@ p { margin: .5rem 0; max-width: 78ch; }
   padding: .7rem 1.1rem; margin: 1.2rem 0; }
 .facts { display: flex; flex-wrap: wrap; gap: .4rem 1.7rem; margin: 1rem 0 0; padding: 0; list-style: none; }
 .facts b { display: block; font-size: 1.25rem; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.2rem; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.2rem;
+  align-items: start; }
 figure { margin: .8rem 0; padding: .9rem; background: var(--card); border: 1px solid var(--line);
   border-radius: 10px; }
 figure svg { display: block; width: 100%; height: auto; color: var(--ink); }
@@ -50,6 +51,8 @@ caption { text-align: left; padding-bottom: .4rem; }
 th, td { padding: .42rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
   font-variant-numeric: tabular-nums; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+table.words { width: auto; }
+.words th, .words td { text-align: left; padding-right: 2.4rem; }
 thead th { color: var(--soft); font-weight: 600; }
 tbody th { font-weight: 500; }
 tr.ours th, tr.ours td { color: var(--ours); font-weight: 650; }
@@ -63,4 +66,7 @@ tr.ours th, tr.ours td { color: var(--ours); font-weight: 650; }
 .no { color: var(--bad); font-weight: 650; }
 details { margin-top: 2rem; }
 summary { cursor: pointer; font-weight: 600; }
+@media (max-width: 560px) { main { padding: 1.4rem 1rem 3rem; } h1 { font-size: 1.6rem; }
+  th, td { padding: .4rem .3rem; font-size: .88rem; } thead th { white-space: normal; vertical-align: bottom; }
+  #map figure { overflow-x: auto; } #map svg { min-width: 620px; } #map figcaption { position: sticky; left: 0; } }
 """

@@ -157,11 +157,23 @@ def _map(drawn: Record | None) -> str:
 def _columns(roles: Sequence[tuple[str, str]], record: Record) -> str:
     rows = "".join(f'<tr><th scope="row">{escape(n)}</th><td>{escape(r)}</td></tr>' for n, r in roles)
     table = (
-        '<div class="scroll"><table><caption>How each column was used.</caption><thead><tr><th scope="col">column</th>'
-        f'<th scope="col">role</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        '<div class="scroll"><table class="words"><caption>How each column was used.</caption><thead><tr>'
+        f'<th scope="col">column</th><th scope="col">role</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
     notes = "".join(f"<li>{escape(note)}</li>" for note in record["notes"])
     return section("data", "The tables", (table if rows else "") + (f"<ul>{notes}</ul>" if notes else ""))
+
+
+def _settings(chosen: Record) -> str:
+    """Those that were chosen, in words.
+
+    Examples
+    --------
+    >>> _settings({"tasks": ("classes", "links"), "n_clusters": None, "seed": 0})
+    'tasks classes and links, seed 0'
+    """
+    said = {name: " and ".join(value) if isinstance(value, (list, tuple)) else value for name, value in chosen.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items() if value is not None)
 
 
 def _method(record: Record) -> str:
@@ -172,7 +184,7 @@ def _method(record: Record) -> str:
         f"decided when to stop and how networks are weighed, {split['cold']:,} were measured on: nothing was fitted to "
         "them. All methods used the same rows. Afterwards all rows joined the model with their edges, without "
         "retraining. One split says little about another: repeat with other seeds before comparing small differences.",
-        f"Settings: {', '.join(f'{name} {value}' for name, value in record['settings'].items())}.",
+        f"Settings: {_settings(record['settings'])}.",
         f"Time: {times}. Made {record['created']} by gsparc {record.get('version', '')}.",
         record.get("classifier") or "",
     ]

@@ -51,9 +51,10 @@ def plot_first_edges(figures: Sequence[dict[str, Any]]) -> str:
             axes.plot([x, x], [100 * edge for edge in line["interval"]], color=OURS, alpha=0.5, linewidth=2.0)
     axes.plot(place, value, "o-", color=OURS, linewidth=1.8, markersize=5)
     for x, y in zip(place, value, strict=True):
-        axes.annotate(f"{y:.1f}", (x, y), (0, 7), textcoords="offset points", ha="center", fontsize=9, color=_INK)
+        # below and beside the dot: above it are the line, which rises, and the interval
+        axes.annotate(f"{y:.1f}", (x, y), (6, -13), textcoords="offset points", ha="left", fontsize=9, color=_INK)
     axes.set_xticks(place, [str(line["edges"]) for line in figures])
-    axes.margins(y=0.25)
+    axes.margins(x=0.12, y=0.25)
     _label(axes, x="known edges of a row, at most", y="right, %")
     words = ", ".join(f"{line['edges']}: {100 * line['accuracy']:.1f} %" for line in figures)
     return _svg(figure, "firstedges", f"Accuracy by the number of known edges: {words}.")

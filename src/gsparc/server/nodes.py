@@ -45,7 +45,7 @@ class NodeTable:
     position
         ``[n, 2]``, the place of each node on the picture.
     neighbours
-        Gives the places of the nodes that one is linked to.
+        Gives the places of the nodes that one is linked to; ``None`` where the model does not hold its edges.
 
     Examples
     --------
@@ -103,8 +103,8 @@ class NodeTable:
             "cluster": cluster if cluster >= 0 else None,
             "position": [float(value) for value in self.position[index]],
         }
-        if neighbours and self._neighbours is not None:
-            ends = np.asarray(self._neighbours(index))
+        ends = self._neighbours(index) if neighbours and self._neighbours is not None else None
+        if ends is not None:
             card["degree"] = len(ends)
             card["neighbours"] = [self._reference(int(end)) for end in ends[:_SHOWN]]
         return card

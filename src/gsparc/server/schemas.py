@@ -159,8 +159,8 @@ class NodeCard(_Exact):
     class_: Id | None = Field(alias="class")
     cluster: int | None
     position: list[float]
-    degree: int | None = Field(None, description="known neighbours")
-    neighbours: list[NodeRef] | None = None
+    degree: int | None = Field(None, description="number of known nodes that it is linked to; absent without edges")
+    neighbours: list[NodeRef] | None = Field(None, description="the first 50 of them")
 
 
 class SearchHit(_Exact):

@@ -47,7 +47,7 @@ def grow_model(model: TableModel, nodes: pa.Table, edges: pa.Table | None) -> di
             if part is not None:
                 part.grow(X[rows], edges=ends)
         assert everyone is not None
-        model.take_over(everyone[len(model.node_ids) :], X[rows])
+        model.take_over(everyone[len(model.node_ids) :], X[rows], ends)
     document = {
         "rows": nodes.num_rows,
         "added": len(rows),

@@ -12,10 +12,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gsparc.exceptions import DamagedModelError, FeatureError, ModelFolderError
+from gsparc.graph import Graph
 from gsparc.model_store import bounded_tensors, read_document, read_model, write_folder
 from gsparc.tables.answering import answer_rows, far_below, names_of, space
 from gsparc.tables.bulk import FarTest
 from gsparc.tables.columns import Columns, EdgeColumns
+from gsparc.tables.edges import bare, kept_edges, with_edges
 from gsparc.tables.estimating import estimate
 from gsparc.tables.evaluating import evaluate_model
 from gsparc.tables.fitting import FitSettings, open_stages, prepare
@@ -56,6 +58,8 @@ class TableModel:
         Places of the known nodes in the plane.
     report : dict
         What the fit measured, in plain values.
+    graph : Graph or None
+        Edges between the known nodes; None for a folder that was written before they were kept.
 
     Examples
     --------
@@ -94,11 +98,13 @@ class TableModel:
         report: dict[str, Any],
         top_scores: NDArray[Any] | None = None,
         space_rows: NDArray[np.float32] | None = None,
+        graph: Graph | None = None,
     ) -> None:
         self.columns, self.edge_columns, self.preprocess, self.node_ids = columns, edge_columns, preprocess, node_ids
         self.classifier, self.links, self.clusterer, self.class_names = classifier, links, clusterer, class_names
         self.drawing, self.picture, self.report, self.top_scores = drawing, picture, report, top_scores
         self.space_rows = space_rows  # of all nodes, where no estimator keeps them
+        self.own_graph = graph  # likewise
         self._lookup: Ids | None = None
         self._index: Any = None
         self._far: FarTest | None = None
@@ -136,8 +142,8 @@ class TableModel:
             Share of the rows that is held out, groups as a whole: half of it decides when to stop and how the networks
             are weighed, half is measured on and sizes the prediction sets. Both join the model afterwards.
         checkpoint : path, optional
-            Folder in which the results of finished stages are kept. A later call with the same data and settings
-            goes on from there.
+            Folder in which the results of finished stages are kept, and of an unfinished one the networks that are
+            ready. A later call with the same data and settings goes on from there.
         progress : callable
             Gets a sentence before each stage, and the share of the work that is done by then.
         """
@@ -166,6 +172,7 @@ class TableModel:
             report=found.report,
             top_scores=found.top_scores,
             space_rows=places if found.classifier is None and found.links is None else None,
+            graph=None if kept_edges(found.links) is not None else bare(material.graph[order]),
         )
 
     @property
@@ -178,6 +185,23 @@ class TableModel:
     def parts(self) -> dict[str, Any]:
         """The estimators by name, None for those that were not asked for."""
         return {"classifier": self.classifier, "links": self.links, "clusterer": self.clusterer}
+
+    @property
+    def graph(self) -> Graph | None:
+        """Edges between the known nodes, None where the model was saved without them."""
+        kept = kept_edges(self.links)
+        return self.own_graph if kept is None else kept
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges the model knows."""
+        graph = self.graph
+        return int(self.report.get("data", {}).get("edges", 0)) if graph is None else graph.num_edges
+
+    def neighbours(self, index: int) -> NDArray[np.int64] | None:
+        """Positions of the known nodes that one is linked to; None where the model was saved without edges."""
+        graph = self.graph
+        return None if graph is None else graph.neighbors(index).astype(np.int64)
 
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Positions of ids among the known nodes, -1 for unknown ones."""
@@ -284,13 +308,15 @@ class TableModel:
         """
         return grow_model(self, nodes, edges)
 
-    def take_over(self, ids: NDArray[Any], X: Any) -> None:
-        """Add rows that have joined the estimators to ids and picture."""
+    def take_over(self, ids: NDArray[Any], X: Any, edges: Any = None) -> None:
+        """Add rows that have joined the estimators to ids, picture and edges."""
         self.node_ids = np.concatenate([self.node_ids, ids])
         fresh = space(self.parts, X)
         self.picture = np.concatenate([self.picture, self.drawing.place(fresh)])
         if self.space_rows is not None:
             self.space_rows = np.concatenate([self.space_rows, fresh])
+        if self.own_graph is not None:
+            self.own_graph = with_edges(self.own_graph, edges, len(self.node_ids))
         self._lookup = self._index = self._far = None
 
     def read_labels(self, table: pa.Table) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ import numpy as np
 from gsparc.estimators._base import SavedEstimator, jsonable, part_of, prefixed
 from gsparc.estimators._nodes import NodeNames
 from gsparc.exceptions import DamagedModelError
+from gsparc.graph import Graph
 from gsparc.model_store import ModelFiles
 from gsparc.tables.answering import space
 from gsparc.tables.columns import Columns, EdgeColumns
@@ -88,6 +89,8 @@ def model_to(model: TableModel) -> tuple[dict[str, Any], Arrays]:
         arrays |= own
     if model.space_rows is not None:
         arrays["space"] = model.space_rows
+    if model.own_graph is not None:
+        arrays |= {"graph.indptr": model.own_graph.indptr, "graph.indices": model.own_graph.indices}
     if model.top_scores is not None:
         arrays["top_scores"] = np.asarray(model.top_scores, np.float32)
     return config | {"columns": model.columns.to_json(), "edge_columns": asdict(model.edge_columns)}, arrays
@@ -112,9 +115,15 @@ def model_from(found: ModelFiles) -> dict[str, Any]:
         "report": config["report"],
         "top_scores": arrays.get("top_scores"),
         "space_rows": arrays.get("space"),
+        "graph": _graph(part_of(arrays, "graph")),
     }
     _check(made)
     return made
+
+
+def _graph(arrays: Arrays) -> Graph | None:
+    """The edges, which folders of earlier versions do not hold."""
+    return Graph(arrays["indptr"], arrays["indices"]) if arrays else None
 
 
 def _check(made: dict[str, Any]) -> None:
@@ -144,6 +153,8 @@ def _check(made: dict[str, Any]) -> None:
         raise ValueError("the coordinates of the nodes are missing")
     if made["top_scores"] is not None and made["top_scores"].ndim != 1:
         raise ValueError("link scores of the wrong shape")
+    if made["graph"] is not None and made["graph"].num_nodes != n:
+        raise ValueError(f"edges of {made['graph'].num_nodes} nodes for {n}")
     if not isinstance(made["report"], dict):
         raise ValueError("a report that is none")
 

@@ -92,7 +92,7 @@ function keys(event: KeyboardEvent, scene: Scene, onEscape: () => void): void {
     _: () => scene.zoom(1 / 1.4),
     "0": () => scene.goHome(),
     Home: () => scene.goHome(),
-    Enter: () => scene.pick(scene.size.width / 2, scene.size.height / 2, 120),
+    Enter: () => scene.pick(...scene.middle, 120),
     Escape: onEscape,
   };
   const action = actions[event.key];

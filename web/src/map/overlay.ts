@@ -3,6 +3,7 @@ import { type Camera, type Size, toScreen } from "./camera";
 import type { Anchor } from "./labels";
 
 type Point = [number, number];
+export type Rect = [number, number, number, number]; // left, top, right, bottom in CSS pixels
 
 export interface Arrow {
   to: Point;
@@ -18,6 +19,7 @@ export interface Marks {
   hover: Point | null;
   selected: Point | null;
   neighbours: Point[];
+  name: string; // of the selected node
   fresh: { at: Point; arrows: Arrow[]; abstained: boolean } | null;
   landing: number; // 0 above the map .. 1 landed
   reach: number; // how far the lines have grown
@@ -26,21 +28,23 @@ export interface Marks {
 }
 
 const INK = {
-  light: { text: "#1b2230", halo: "rgba(255,255,255,.86)", ring: "#111827", line: "rgba(31,41,55,.62)", edge: "rgba(31,41,55,.34)", accent: "#4f46e5", link: "#0f766e", warn: "#b45309", paper: "#ffffff" },
-  dark: { text: "#eef1f6", halo: "rgba(16,19,25,.82)", ring: "#f8fafc", line: "rgba(226,232,240,.66)", edge: "rgba(226,232,240,.34)", accent: "#a5b4fc", link: "#5eead4", warn: "#fbbf24", paper: "#101319" },
+  light: { text: "#1b2230", halo: "rgba(255,255,255,.86)", ring: "#111827", line: "rgba(31,41,55,.62)", edge: "rgba(31,41,55,.44)", accent: "#4f46e5", link: "#0f766e", warn: "#b45309", paper: "#ffffff" },
+  dark: { text: "#eef1f6", halo: "rgba(16,19,25,.82)", ring: "#f8fafc", line: "rgba(226,232,240,.66)", edge: "rgba(226,232,240,.42)", accent: "#a5b4fc", link: "#5eead4", warn: "#fbbf24", paper: "#101319" },
 } as const;
 
 const MOST_LABELS = 18;
 
-export function drawMarks(context: CanvasRenderingContext2D, size: Size, ratio: number, camera: Camera, theme: Theme, marks: Marks): void {
+export function drawMarks(context: CanvasRenderingContext2D, size: Size, ratio: number, camera: Camera, theme: Theme, marks: Marks, middle: Point, covered: readonly Rect[]): void {
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, size.width, size.height);
   const place = ([x, y]: Point): Point => toScreen(camera, size, x, y);
   if (marks.selected) drawSelected(context, theme, place(marks.selected), marks.neighbours.map(place));
-  drawLabels(context, size, camera, theme, marks);
+  const taken = [...covered];
+  if (marks.selected && marks.name) taken.push(drawName(context, size, theme, place(marks.selected), marks.name));
+  drawLabels(context, size, camera, theme, marks, taken);
   if (marks.hover) ring(context, place(marks.hover), 7, INK[theme].ring, 2);
   if (marks.fresh) drawFresh(context, theme, marks, place);
-  if (marks.crosshair) drawCrosshair(context, size, INK[theme].ring);
+  if (marks.crosshair) drawCrosshair(context, middle, INK[theme].ring);
 }
 
 function drawSelected(context: CanvasRenderingContext2D, theme: Theme, at: Point, neighbours: Point[]): void {
@@ -58,9 +62,30 @@ function drawSelected(context: CanvasRenderingContext2D, theme: Theme, at: Point
   ring(context, at, 9, ink.ring, 2.5);
 }
 
-function drawLabels(context: CanvasRenderingContext2D, size: Size, camera: Camera, theme: Theme, marks: Marks): void {
+const font = (px: number): string => `600 ${px}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
+
+/** The selected node's id beside its ring: to the right of it, to the left where the right is too narrow. */
+function drawName(context: CanvasRenderingContext2D, size: Size, theme: Theme, [x, y]: Point, name: string): Rect {
+  const text = name.length > 40 ? `${name.slice(0, 39)}…` : name;
+  context.font = font(13);
+  const width = widthOf(context, text) + 10;
+  const left = x + 14 + width > size.width ? x - 14 - width : x + 14;
+  const box: Rect = [left, y - 11, left + width, y + 11];
   const ink = INK[theme];
-  const taken: [number, number, number, number][] = [];
+  context.fillStyle = ink.ring;
+  context.beginPath();
+  context.roundRect(box[0], box[1], width, 22, 6);
+  context.fill();
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  context.fillStyle = ink.paper;
+  context.fillText(text, left + 5, y + 0.5);
+  return box;
+}
+
+/** Names of categories; one that would be cut off, or lie under a panel or another name, is left out. */
+function drawLabels(context: CanvasRenderingContext2D, size: Size, camera: Camera, theme: Theme, marks: Marks, taken: Rect[]): void {
+  const ink = INK[theme];
   const hotFirst = marks.hot === null ? marks.anchors : [...marks.anchors].sort((a, b) => Number(b.category === marks.hot) - Number(a.category === marks.hot));
   context.textAlign = "center";
   context.textBaseline = "middle";
@@ -70,11 +95,11 @@ function drawLabels(context: CanvasRenderingContext2D, size: Size, camera: Camer
     if (drawn >= MOST_LABELS) break;
     if (!marks.labelled(anchor.category) || (marks.hot !== null && anchor.category !== marks.hot)) continue;
     const [x, y] = toScreen(camera, size, anchor.x, anchor.y);
-    if (x < 0 || y < 0 || x > size.width || y > size.height) continue;
     const name = marks.names(anchor.category);
-    context.font = `600 ${anchor.category === marks.hot ? 14 : 12}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`;
+    context.font = font(anchor.category === marks.hot ? 14 : 12);
     const half = widthOf(context, name) / 2 + 5;
-    const box: [number, number, number, number] = [x - half, y - 10, x + half, y + 10];
+    const box: Rect = [x - half, y - 10, x + half, y + 10];
+    if (box[0] < 0 || box[1] < 0 || box[2] > size.width || box[3] > size.height) continue;
     if (taken.some((other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1])) continue;
     taken.push(box);
     drawn += 1;
@@ -146,14 +171,14 @@ function star(context: CanvasRenderingContext2D, x: number, y: number, radius: n
   context.fill();
 }
 
-function drawCrosshair(context: CanvasRenderingContext2D, { width, height }: Size, colour: string): void {
+function drawCrosshair(context: CanvasRenderingContext2D, [x, y]: Point, colour: string): void {
   context.strokeStyle = colour;
   context.globalAlpha = 0.7;
   context.lineWidth = 1.5;
   context.beginPath();
   for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]] as const) {
-    context.moveTo(width / 2 + dx * 5, height / 2 + dy * 5);
-    context.lineTo(width / 2 + dx * 14, height / 2 + dy * 14);
+    context.moveTo(x + dx * 5, y + dy * 5);
+    context.lineTo(x + dx * 14, y + dy * 14);
   }
   context.stroke();
   context.globalAlpha = 1;

@@ -3,13 +3,14 @@ import type { ColourBy, MapData } from "../types";
 import { between, type Box, type Camera, fit, homeBox, type Insets, NO_INSETS, pan, type Size, toData, toScreen, viewBox, zoomAt } from "./camera";
 import { Budget } from "./budget";
 import { Grid } from "./grid";
-import { drawMarks, type Marks } from "./overlay";
+import { drawMarks, type Marks, type Rect } from "./overlay";
 import { Renderer, type Style } from "./renderer";
 
 export interface SceneEvents {
   hover: (index: number, x: number, y: number) => void; // -1: nothing under the pointer
   pick: (index: number) => void; // -1: empty ground
   moved: (box: Box) => void;
+  covered: () => readonly Rect[]; // where panels lie over the map
   drawn: () => void; // the first frame with nodes is on its way to the screen
 }
 
@@ -23,7 +24,7 @@ export class Scene {
   camera: Camera = { x: 0, y: 0, scale: 1 };
   size: Size = { width: 1, height: 1 };
   insets: Insets = NO_INSETS;
-  marks: Marks = { anchors: [], names: String, labelled: () => true, hot: null, hover: null, selected: null, neighbours: [], fresh: null, landing: 1, reach: 1, pulse: 0, crosshair: false };
+  marks: Marks = { anchors: [], names: String, labelled: () => true, hot: null, hover: null, selected: null, neighbours: [], name: "", fresh: null, landing: 1, reach: 1, pulse: 0, crosshair: false };
   private readonly renderer: Renderer;
   private readonly context: CanvasRenderingContext2D;
   private data: MapData | null = null;
@@ -72,6 +73,12 @@ export class Scene {
     return this.home;
   }
 
+  /** The middle of what no panel covers, in CSS pixels. */
+  get middle(): [number, number] {
+    const { left, right, top, bottom } = this.insets;
+    return [(left + this.size.width - right) / 2, (top + this.size.height - bottom) / 2];
+  }
+
   setStyles(styles: Style[], by: ColourBy, theme: Theme): void {
     this.styles = styles;
     this.by = by;
@@ -111,7 +118,7 @@ export class Scene {
     this.move(pan(this.camera, dx, dy));
   }
 
-  zoom(factor: number, px = this.size.width / 2, py = this.size.height / 2): void {
+  zoom(factor: number, px = this.middle[0], py = this.middle[1]): void {
     this.flight = null;
     this.move(zoomAt(this.camera, this.size, px, py, factor, this.limits()));
   }
@@ -233,7 +240,7 @@ export class Scene {
     this.stepFlight(now);
     this.stepLanding(now);
     this.drawNodes(now);
-    drawMarks(this.context, this.size, this.ratio, this.camera, this.theme, this.marks);
+    drawMarks(this.context, this.size, this.ratio, this.camera, this.theme, this.marks, this.middle, this.events.covered());
     if (this.data && this.styles.length && !this.shown) {
       this.shown = true;
       requestAnimationFrame(() => this.events.drawn());

@@ -17,7 +17,7 @@ export function Header({ onHelp }: { onHelp: () => void }): JSX.Element {
         <img src={mark} alt="" width="28" height="28" />
         <div>
           <h1>{about?.name ?? "gsparc"}</h1>
-          <p>{about && count !== undefined ? `${number(count)} nodes · ${number(about.counts.edges)} edges` : "explorer"}</p>
+          <p>{about && count !== undefined ? <>{number(count)} nodes<span class="wide"> · {number(about.counts.edges)} edges</span></> : "explorer"}</p>
         </div>
       </div>
       <Search />

@@ -5,10 +5,12 @@ import * as api from "../api";
 import { boxOf, grow } from "../map/camera";
 import { listen } from "../map/input";
 import { densestPlaces } from "../map/labels";
+import type { Rect } from "../map/overlay";
 import type { Style } from "../map/renderer";
 import { Scene } from "../map/scene";
 import { toRgb } from "../palette";
-import { card, categories, categoryOf, closeNode, colourBy, counts, firstView, hidden, hot, jump, landed, lookOf, map, nameOf, openNode, said, theme, view } from "../state";
+import { card, categories, categoryOf, closeNode, colourBy, counts, firstView, hidden, hot, jump, landed, lookOf, map, nameOf, openNode, pointed, said, theme, view } from "../state";
+import type { NodeCard } from "../types";
 import { Icon } from "./Icons";
 import { Legend } from "./Legend";
 import { Swatch } from "./Swatch";
@@ -28,12 +30,14 @@ export function MapView(): JSX.Element {
   const [missing, setMissing] = useState("");
 
   useEffect(() => {
+    seen.clear(); // another model has other nodes at the same places
     let made: Scene;
     try {
       made = new Scene(nodes.current!, marks.current!, {
         hover: (index, x, y) => (hover.value = index < 0 ? null : { index, x, y }),
         pick: (index) => pick(index),
         moved: (box) => (view.value = box),
+        covered: () => panels(surface.current!),
         drawn: () => performance.mark("map-drawn"),
       });
     } catch (error) {
@@ -54,7 +58,7 @@ export function MapView(): JSX.Element {
       <div id="map" class="map" ref={surface} tabIndex={0} role="application" aria-label={label}>
         <canvas ref={nodes} aria-hidden="true" />
         <canvas ref={marks} aria-hidden="true" />
-        {hover.value ? <Tooltip hover={hover.value} width={surface.current?.clientWidth ?? 0} /> : null}
+        {hover.value ? <Tooltip hover={hover.value} width={surface.current?.clientWidth ?? 0} height={surface.current?.clientHeight ?? 0} /> : null}
       </div>
       {missing ? <p class="no-gl" role="alert">The map needs WebGL 2, and {missing}. Search, node cards and predictions work without it.</p> : null}
       <Legend />
@@ -74,33 +78,44 @@ function pick(index: number): void {
   else said.value = "No node here.";
 }
 
-/** What the lines of a new node mean. */
+/** What the lines of a new node and of an open one mean. */
 function Key(): JSX.Element | null {
-  const prediction = landed.value?.prediction;
-  if (!prediction?.position) return null;
+  const prediction = landed.value?.prediction.position ? landed.value.prediction : null;
+  const linked = card.value?.neighbours?.length ?? 0;
+  if (!prediction && !linked) return null;
   return (
     <ul class="key" aria-label="Marks on the map">
-      <li><span class={prediction.abstained ? "mark-star warn" : "mark-star"}><Icon name="star" size={14} /></span>new node</li>
-      {prediction.near?.length ? <li><span class="mark-line" />inferred neighbour</li> : null}
-      {prediction.links?.length ? <li><span class="mark-line dashed" />suggested link</li> : null}
+      {linked ? <li><span class="mark-line thin" />known edge</li> : null}
+      {prediction ? <li><span class={prediction.abstained ? "mark-star warn" : "mark-star"}><Icon name="star" size={14} /></span>new node</li> : null}
+      {prediction?.near?.length ? <li><span class="mark-line" />inferred neighbour</li> : null}
+      {prediction?.links?.length ? <li><span class="mark-line dashed" />suggested link</li> : null}
     </ul>
   );
 }
 
-const idsSeen = new Map<number, string>();
+/** Where panels lie over the map: names drawn there could not be read. */
+function panels(surface: HTMLElement): Rect[] {
+  const { left, top } = surface.getBoundingClientRect();
+  return [...surface.parentElement!.querySelectorAll(".legend, .zoom, .key")].map((panel) => {
+    const box = panel.getBoundingClientRect();
+    return [box.left - left, box.top - top, box.right - left, box.bottom - top];
+  });
+}
 
-function Tooltip({ hover, width }: { hover: Hover; width: number }): JSX.Element {
-  const [id, setId] = useState(idsSeen.get(hover.index) ?? "");
+const seen = new Map<number, NodeCard>();
+
+function Tooltip({ hover, width, height }: { hover: Hover; width: number; height: number }): JSX.Element {
+  const [node, setNode] = useState(seen.get(hover.index));
   useEffect(() => {
-    const known = idsSeen.get(hover.index);
-    setId(known ?? "");
+    const known = seen.get(hover.index);
+    setNode(known);
     if (known) return;
     const stop = new AbortController();
     const timer = setTimeout(async () => {
       const found = await api.getNodeAt(hover.index, stop.signal).catch(() => null);
       if (!found) return;
-      idsSeen.set(hover.index, String(found.id));
-      setId(String(found.id));
+      seen.set(hover.index, found);
+      setNode(found);
     }, 90);
     return () => {
       clearTimeout(timer);
@@ -110,11 +125,12 @@ function Tooltip({ hover, width }: { hover: Hover; width: number }): JSX.Element
   const data = map.value!;
   const cluster = data.clusterOf[hover.index]!;
   const name = data.classes[data.classOf[hover.index]!];
-  const place = { left: `${Math.min(hover.x, width - 190)}px`, top: `${hover.y}px` };
+  const place = { left: `${Math.min(hover.x, width - 190)}px`, top: `${Math.min(hover.y, height - 96)}px` };
   return (
     <div class="tooltip" style={place}>
-      <strong>{id || " "}</strong>
+      <strong>{node?.id ?? " "}</strong>
       <span><Swatch look={lookOf(categoryOf.value[hover.index]!)} size={10} />{[name ?? (data.classes.length ? "unlabelled" : ""), cluster >= 0 ? `cluster ${cluster}` : ""].filter(Boolean).join(" · ")}</span>
+      {node?.degree !== undefined ? <span>{node.degree.toLocaleString("en")} known {node.degree === 1 ? "neighbour" : "neighbours"}</span> : null}
     </div>
   );
 }
@@ -148,9 +164,11 @@ function connect(scene: Scene): () => void {
     effect(() => {
       const open = card.value;
       scene.marks.selected = open ? (scene.place(open.index) ?? open.position) : null;
-      scene.marks.neighbours = (open?.neighbours ?? []).flatMap((other) => (scene.place(other.index ?? -1) ? [scene.place(other.index ?? -1)!] : []));
+      scene.marks.name = open ? String(open.id) : "";
+      scene.marks.neighbours = neighbourPlaces(scene, open);
       scene.invalidate();
     }),
+    effect(() => scene.setHover(pointed.value ?? -1)),
     effect(() => follow(scene)),
     effect(() => land(scene)),
   ];
@@ -165,7 +183,19 @@ function follow(scene: Scene): void {
   lastJump = run;
   if (box) scene.setView(box);
   const at = index === undefined ? null : scene.place(index);
-  if (at) scene.showPoint(at);
+  if (!at) return;
+  const linked = card.peek()?.index === index ? neighbourPlaces(scene, card.peek()) : [];
+  if (linked.length) scene.showBox(grow(boxOf([at, ...linked]), 0.12, spanOf(scene) / 6));
+  else scene.showPoint(at);
+}
+
+function neighbourPlaces(scene: Scene, open: NodeCard | null): [number, number][] {
+  return (open?.neighbours ?? []).map((other) => scene.place(other.index ?? -1)).filter((place) => place !== null);
+}
+
+function spanOf(scene: Scene): number {
+  const home = scene.homeView;
+  return Math.max(home.x1 - home.x0, home.y1 - home.y0);
 }
 
 let lastLanding = 0;
@@ -187,9 +217,7 @@ function land(scene: Scene): void {
   scene.marks.fresh = { at: prediction.position, arrows, abstained: prediction.abstained };
   if (fresh.run === lastLanding) return;
   lastLanding = fresh.run;
-  const home = scene.homeView;
-  const span = Math.max(home.x1 - home.x0, home.y1 - home.y0);
-  const box = grow(boxOf([prediction.position, ...arrows.map((arrow) => arrow.to)]), 0.35, span / 8);
+  const box = grow(boxOf([prediction.position, ...arrows.map((arrow) => arrow.to)]), 0.2, spanOf(scene) / 8);
   scene.land();
   if (!fresh.quiet) scene.showBox(box);
 }

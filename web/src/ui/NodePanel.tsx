@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { card, cardBusy, cardProblem, classLook, closeNode, near, openNode } from "../state";
+import { card, cardBusy, cardProblem, classLook, closeNode, near, openNode, pointed } from "../state";
 import type { NodeRef } from "../types";
 import { Icon } from "./Icons";
 import { ProblemBox } from "./Problem";
@@ -25,9 +25,9 @@ export function NodePanel(): JSX.Element {
       <dl class="facts">
         {node.class !== null ? <div><dt>Class</dt><dd><Swatch look={classLook(node.class)} />{node.class}</dd></div> : null}
         {node.cluster !== null ? <div><dt>Cluster</dt><dd>{node.cluster}</dd></div> : null}
-        {node.degree !== undefined ? <div><dt>Edges</dt><dd>{node.degree.toLocaleString("en")}</dd></div> : null}
+        {node.degree !== undefined ? <div><dt>Known neighbours</dt><dd>{node.degree.toLocaleString("en")}</dd></div> : null}
       </dl>
-      {node.neighbours ? <NodeList title="Linked to" nodes={node.neighbours} total={node.degree} none="This node has no edges." /> : null}
+      {node.neighbours ? <NodeList title="Linked to" key={node.id} nodes={node.neighbours} total={node.degree} none="This node has no edges." /> : null}
       {near.value ? <NodeList title={node.near ? "Nearest in the eigenspace" : "Nearest on the map"} nodes={near.value} none="Nothing else is near." /> : null}
     </article>
   );
@@ -39,18 +39,18 @@ function NodeList({ title, nodes, total, none }: { title: string; nodes: NodeRef
   const [all, setAll] = useState(false);
   const shown = all ? nodes : nodes.slice(0, FEW);
   const beyond = (total ?? nodes.length) - nodes.length;
+  const point = (index: number | null | undefined): void => void (pointed.value = index ?? null);
   return (
     <section>
-      <h3>{title}</h3>
+      <h3>{title}{beyond > 0 ? <small>the first {nodes.length} of {total!.toLocaleString("en")}</small> : null}</h3>
       {nodes.length ? (
         <ul class="chips">
           {shown.map((node) => (
-            <li key={node.id}><button type="button" class="chip" onClick={() => void openNode(String(node.id))}>{node.class !== undefined ? <Swatch look={classLook(node.class)} size={10} /> : null}{node.id}</button></li>
+            <li key={node.id}><button type="button" class="chip" onPointerEnter={() => point(node.index)} onPointerLeave={() => point(null)} onFocus={() => point(node.index)} onBlur={() => point(null)} onClick={() => void openNode(String(node.id))}>{node.class !== undefined ? <Swatch look={classLook(node.class)} size={10} /> : null}{node.id}</button></li>
           ))}
         </ul>
       ) : <p class="hint">{none}</p>}
       {nodes.length > FEW && !all ? <button type="button" class="text-button" onClick={() => setAll(true)}>Show all {nodes.length}</button> : null}
-      {beyond > 0 && (all || nodes.length <= FEW) ? <p class="hint">and {beyond.toLocaleString("en")} more</p> : null}
     </section>
   );
 }

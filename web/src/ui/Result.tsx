@@ -48,7 +48,7 @@ function Headline({ prediction }: { prediction: Prediction }): JSX.Element | nul
     <div class="headline">
       <span>{prediction.abstained ? "Best guess" : "Predicted class"}</span>
       <strong><Swatch look={classLook(prediction.class)} size={16} />{prediction.class}</strong>
-      {prediction.confidence !== null ? <em>{percent(prediction.confidence)} sure</em> : null}
+      {prediction.confidence !== null ? <em>{percent(prediction.confidence)}{prediction.abstained ? "" : " sure"}</em> : null}
       {prediction.cluster !== null && prediction.cluster !== undefined ? <small>cluster {prediction.cluster}</small> : null}
     </div>
   );

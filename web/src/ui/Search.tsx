@@ -51,7 +51,7 @@ export function Search(): JSX.Element {
     <div class="search" ref={root} role="search" onFocusOut={(event) => !root.current?.contains(event.relatedTarget as Node) && setOpen(false)}>
       <Icon name="search" size={17} />
       <input
-        id="search" type="text" role="combobox" autocomplete="off" spellcheck={false} placeholder="Find a node by id" disabled={!map.value}
+        id="search" type="text" role="combobox" autocomplete="off" spellcheck={false} placeholder="Find a node" disabled={!map.value}
         aria-label="Find a node by id" aria-autocomplete="list" aria-expanded={shown} aria-controls="suggestions"
         aria-activedescendant={shown && found.nodes.length ? `suggestion-${active}` : undefined}
         value={query} onFocus={() => setOpen(true)} onKeyDown={onKey}
