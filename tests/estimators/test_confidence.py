@@ -258,6 +258,38 @@ def test_assess_says_what_the_single_methods_say() -> None:
     assert np.array_equal(found.near_labels, evidence.labels)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "phormer", "gcn"])
+def test_screen_says_what_the_single_methods_say(kind: str) -> None:
+    model, (X, _) = shared(kind), cold()
+    X = np.concatenate([X, 5 * X[:20]])
+    usual = model.novelty(X)
+    assert model.least_novelty_ <= usual.min()
+    for level in (0.0, float(np.median(usual)), 1.0):
+        proba, sets, far = model.screen(X, 0.8, level)
+        np.testing.assert_allclose(proba, model.predict_proba(X), atol=1e-6)
+        np.testing.assert_array_equal(sets, model.predict_set(X, 0.8))
+        np.testing.assert_array_equal(far, usual <= level)
+    assert model.screen(X, None, None)[1:] == (None, None)
+    edges = (np.array([0, 0, 1]), np.array([1, 2, 3]))
+    np.testing.assert_allclose(model.screen(X, edges=edges).proba, model.predict_proba(X, edges=edges), atol=1e-6)
+    with pytest.raises(InputError, match=r"far_level=2"):
+        model.screen(X, far_level=2)
+
+
+@pytest.mark.parametrize("kind", ["phormer", "samba"])
+def test_a_node_alone_is_predicted_as_among_many(kind: str) -> None:
+    model, (X, _) = shared(kind), cold()
+    alone = np.concatenate([model.predict_proba(row[None]) for row in X[:25]])
+    np.testing.assert_allclose(model.predict_proba(X)[:25], alone, atol=1e-5)
+
+
+def test_screening_follows_what_calibrate_learns() -> None:
+    model, (X, y) = fitted(max_steps=5), cold()
+    model.screen(X)
+    model.calibrate(X, y)
+    np.testing.assert_array_equal(model.screen(X, far_level=0.3).far, model.novelty(X) <= 0.3)
+
+
 @pytest.mark.parametrize("hidden", [0.0, 0.8])
 def test_saved_with_the_model(tmp_path: Path, hidden: float) -> None:
     part = slice(SEEN, CALIBRATION)

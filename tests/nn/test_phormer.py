@@ -48,6 +48,17 @@ def test_attention_by_hand() -> None:
     torch.testing.assert_close(layer(z)[0], after)
 
 
+@pytest.mark.parametrize(("layers", "own", "length"), [(1, 0, 5), (2, 7, 5), (0, 0, 2), (1, 0, 1)])
+def test_inference_from_projected_rows_is_the_forward_pass(layers: int, own: int, length: int) -> None:
+    net = model(num_layers=layers, own_channels=own).eval()
+    for bias in (part.bias for part in net.modules() if isinstance(part, torch.nn.Linear) and part.bias is not None):
+        torch.nn.init.normal_(bias)  # each of them counts
+    tokens, further = torch.randn(9, length, 6), torch.randn(9, own) if own else None
+    with torch.no_grad():
+        got = net.infer(net.project(tokens.transpose(0, 1)), further)
+        torch.testing.assert_close(got, net(tokens, further), atol=1e-5, rtol=1e-5)
+
+
 def test_heads_are_separate() -> None:
     # the value of one head's channels does not depend on the other head's keys
     layer: Any = model(num_heads=2, hidden_channels=4).eval().layers[0]

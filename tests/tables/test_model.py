@@ -171,13 +171,11 @@ def test_many_rows_at_once_are_judged_as_few(fitted: TableModel, tables, monkeyp
         monkeypatch.setattr("gsparc.tables.answering._FAR_BELOW", limit)
         few = fitted.predict(odd, **asked)
         monkeypatch.setattr("gsparc.tables.answering.BULK_ROWS", 1)
-        fitted._far = None
         many = fitted.predict(odd, **asked)
         monkeypatch.undo()
         assert many.why == few.why
         np.testing.assert_allclose(many.proba, few.proba, atol=1e-6)
         np.testing.assert_array_equal(many.members, few.members)
-    fitted._far = None
     assert 0 < np.array([why.startswith("far") for why in few.why]).sum() < 40
 
 

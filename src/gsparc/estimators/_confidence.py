@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
@@ -22,6 +23,7 @@ from gsparc._validation import (
 from gsparc.estimators._auto import Mixture
 from gsparc.estimators._base import part_of, prefixed
 from gsparc.estimators._conformal import Calibration, label_scores, p_values
+from gsparc.estimators._far import FarTest
 from gsparc.estimators._first_edges import FirstEdges, KnownEdges, few_of_each
 from gsparc.estimators._fitting import Fitter
 from gsparc.estimators._nodes import NodeNames
@@ -30,11 +32,12 @@ from gsparc.exceptions import InputError, LabelError
 from gsparc.graph import Graph
 from gsparc.training.batches import Scaling
 
-__all__ = ["Assessment", "ConfidentClassifier", "row_lengths"]
+__all__ = ["Assessment", "ConfidentClassifier", "Screening", "row_lengths"]
 
 _BLOCK = 65_536  # nodes at once
 _NEAR = 3  # seen nodes whose mean distance says how far a node is from all of them
 _FAR_LENGTH = 99.0  # percentile of the seen rows' lengths beyond which a row is far by its length alone
+_MAKING = threading.Lock()
 _MOST_UNLABELLED, _MOST_BELIEFS = 200_000, 20_000_000  # nodes, and numbers, that beliefs are kept for
 
 
@@ -53,6 +56,17 @@ class Assessment(NamedTuple):
     near_labels: np.ndarray
 
 
+class Screening(NamedTuple):
+    """What is asked of very many new nodes (:meth:`SparcClassifier.screen`)."""
+
+    proba: np.ndarray
+    """``[m, C]``, as ``predict_proba`` gives them."""
+    sets: np.ndarray | None
+    """``[m, C]`` bool, as ``predict_set`` gives them."""
+    far: np.ndarray | None
+    """``[m]`` bool: whether ``novelty`` is ``far_level`` or less."""
+
+
 class ConfidentClassifier:
     """Probabilities, prediction sets and novelty of a fitted classifier."""
 
@@ -69,6 +83,7 @@ class ConfidentClassifier:
     _calibration: Calibration
     _first: FirstEdges | None
     _reach: float | None
+    _far_test: FarTest | None = None
 
     def predict_proba(self, X: Any, *, edges: Any = None) -> np.ndarray:
         """Calibrated class probabilities, ``[m, n_classes]``, columns as `classes_`.
@@ -195,6 +210,51 @@ class ConfidentClassifier:
             proba = self._first.update(proba, known, self._codes)
         sets, novelty = self._sets(proba, coverage, known), p_values(self._calibration.distances, far)
         return Assessment(proba, sets, novelty, self._nodes.names(ids), distances, self._codes[ids])
+
+    @property
+    def least_novelty_(self) -> float:
+        """The smallest value that :meth:`novelty` can have: that of a node farther out than any calibration node."""
+        return 1.0 / (1 + len(self._calibration.distances))
+
+    def screen(
+        self, X: Any, coverage: float | None = 0.9, far_level: float | None = 0.01, *, edges: Any = None
+    ) -> Screening:
+        """:meth:`predict_proba`, :meth:`predict_set` and whether nodes are far from all seen, for very many nodes.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (m, d)
+        coverage : float from 0 to 1, or None for no sets
+        far_level : float from 0 to 1, or None
+            Nodes whose :meth:`novelty` is no more than this are far. The answer is the same; but since it is yes or no,
+            a node that is clearly not far is never compared with all seen ones. None: do not look.
+        edges : pair (rows, node ids), or triple with weights, optional
+            As in :meth:`predict_proba`.
+        """
+        check_is_fitted(self)
+        if coverage is not None:
+            check_share("coverage", coverage)
+        if far_level is not None:
+            check_share("far_level", far_level)
+        X = check_features(self, X, reset=False)
+        known = self._known_edges(edges, X.shape[0])
+        test = None if far_level is None else self._test_of_far(far_level)
+        mixed, far = [], []
+        for view in self._views(X):
+            mixed.append(self._mixed(view))
+            if test is not None:
+                far.append(test.far(view))
+        proba = np.concatenate(mixed)
+        if known is not None and self._first is not None:
+            proba = self._first.update(proba, known, self._codes)
+        sets = None if coverage is None else self._sets(proba, coverage, known)
+        return Screening(proba, sets, np.concatenate(far) if far else None)
+
+    def _test_of_far(self, level: float) -> FarTest:
+        with _MAKING:  # several threads may ask at once; it is made once
+            if self._far_test is None or not self._far_test.fits(self, level):
+                self._far_test = FarTest(self, level)
+            return self._far_test
 
     def _views(self, X: Any) -> Iterator[NodeView]:
         device = resolve_device(self.device)

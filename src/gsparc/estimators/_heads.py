@@ -23,6 +23,7 @@ from gsparc.nn.mlp import FeatureMLP
 from gsparc.nn.objectives import info_nce_loss
 from gsparc.nn.phormer import TokenTransformer
 from gsparc.nn.samba import SambaNet
+from gsparc.ops._near_lists import nested_sums
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
 from gsparc.training.classify import ClassTask, Inputs, Judge, class_logits
 from gsparc.training.loop import LoopSettings, run_loop
@@ -32,6 +33,8 @@ __all__ = ["HeadData", "HeadSettings", "Judges", "NetHead", "attached", "choose_
 Kind = Literal["mlp", "gcn", "phormer", "samba", "module"]
 _SUMMARY_SAMPLE = 8192  # seen nodes that stand for all when a network is judged in training
 _BLOCK = 8192
+_TOKEN_CHUNK = 128  # nodes whose tokens pass through a transformer at once: they stay in the cache
+_PROJECTED = 1 << 27  # numbers that are kept to save a transformer its first layer: 512 MB
 _TEMPERATURE, _CONTRAST_EDGES = 0.1, 512
 
 
@@ -131,6 +134,9 @@ class NetHead:
     ) -> None:
         self.settings, self.module, self.temperature, self.history = settings, module, temperature, history or []
         self.summaries, self.width, self.edges, self.source = summaries, width, edges, source
+        self._projected: tuple[Tensor, Tensor] | None = (
+            None  # the seen nodes' table, and what a first layer makes of it
+        )
         self.fitted_summaries: list[Tensor] | None = None  # those before any node joined, once some have
 
     @property
@@ -260,8 +266,41 @@ class NetHead:
         index = torch.from_numpy(wanted).to(view.source.device)
         if not len(index):
             return np.zeros((0, int(self.module.out_channels)), np.float32)  # type: ignore[arg-type]
-        chunk = 256 if self.kind == "module" else 4096
-        return (class_logits(self.module, self.inputs(view), index, chunk=chunk) / self.temperature).cpu().numpy()
+        found = self._token_logits(view, index)
+        if found is None:
+            chunk = 256 if self.kind == "module" else 4096
+            found = class_logits(self.module, self.inputs(view), index, chunk=chunk)
+        return (found / self.temperature).cpu().numpy()
+
+    @torch.no_grad()
+    def _token_logits(self, view: NodeView, index: Tensor) -> Tensor | None:
+        """Logits of a token transformer on a CPU, from rows that went through its first layer beforehand."""
+        module, seen = self.module, view.seen
+        if not isinstance(module, TokenTransformer) or seen is None or index.is_cuda:
+            return None
+        if len(seen.table) * module.hidden_channels > _PROJECTED:
+            return None
+        near = view.token_nodes(self.settings.num_tokens)
+        if near is None:
+            return None
+        if self._projected is None or self._projected[0] is not seen.table:
+            self._projected = seen.table, torch.cat([module.project(part) for part in seen.table.split(_BLOCK)])
+        table, count = self._projected[1], self.settings.num_tokens
+        sizes = 2.0 ** torch.arange(1, count + 1).view(-1, 1, 1)
+        module.eval()
+        # nodes that are near one another read the same rows, which then are in the cache
+        visits = (
+            torch.sort(seen.tokens.cell_of(near[index, 0])).indices
+            if len(index) > _TOKEN_CHUNK
+            else torch.arange(len(index))
+        )
+        out = table.new_empty(len(index), module.out_channels)
+        for part in visits.split(_TOKEN_CHUNK):
+            rows = index[part]
+            means = nested_sums(near[rows], table, count).div_(sizes)
+            z = torch.cat([module.project(view.table(rows)).unsqueeze(0), means])
+            out[part] = module.infer(z, view.features(rows) if module.own_channels else None)
+        return out
 
     def config(self) -> dict[str, Any]:
         """What is not an array."""

@@ -218,6 +218,7 @@ class NodeView:
         self.source, self._coordinates, self.seen, self.own = source, coordinates, seen, own
         self._kept: dict[int, Tensor] = {}
         self._near: dict[int, tuple[Tensor, Tensor]] = {}
+        self._nodes: dict[int, Tensor | None] = {}
 
     def __len__(self) -> int:
         return self.source.num_rows
@@ -257,6 +258,23 @@ class NodeView:
         own = self.table(rows)
         far = self.seen.tokens.tokens(self.coordinates(rows), num_tokens, exclude=rows if self.own else None)
         return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
+
+    def token_nodes(self, num_tokens: int) -> Tensor | None:
+        """The seen nodes that each node's tokens are means of, ``[m, 2^num_tokens]``; None where that is not all.
+
+        Looked for once, for all nodes of the view; None too where they would not fit into memory.
+        """
+        assert self.seen is not None
+        if self._coordinates is None or len(self) * 2**num_tokens > _CACHED:
+            return None
+        if num_tokens not in self._nodes:
+            own = torch.arange(len(self), device=self.source.device) if self.own else None
+            self._nodes[num_tokens] = self.seen.tokens.nearest(self._coordinates, num_tokens, own)
+        return self._nodes[num_tokens]
+
+    def known_near(self) -> Tensor | None:
+        """Seen nodes near each node, ``[m, any number]``, where some have been looked for already."""
+        return next((nodes.cpu() for nodes in self._nodes.values() if nodes is not None), None)
 
     def neighbors(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Nearest seen nodes in the eigenspace and their distances (1 - cosine), the node itself left out."""

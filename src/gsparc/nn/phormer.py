@@ -72,6 +72,30 @@ class TransformerLayer(nn.Module):
         wide = F.dropout(F.gelu(self.expand(self.mlp_norm(z))), self.dropout, self.training)
         return z + F.dropout(self.contract(wide), self.dropout, self.training)
 
+    def infer(self, z: Tensor) -> Tensor:
+        """The same without dropout for lists laid out token after token, ``[T, B, channels]``.
+
+        Attention over a handful of tokens is too small for matrix products a node. Here nodes run along the last
+        axis, and all of them take one step of each sum at a time.
+        """
+        length, batch, channels = z.shape
+        width = channels // self.num_heads
+        rows = self.attention_norm(z).view(length * batch, channels)
+        # the softmax takes no notice of the keys' bias, and its weights sum to one over that of the values
+        bias, _, value_bias = self.qkv.bias.split(channels)
+        query, key, value = (self.qkv.weight @ rows.T).view(3, self.num_heads, width, length, batch)
+        query.add_(bias.view(self.num_heads, width, 1, 1)).mul_(width**-0.5)
+        scores = query[:, 0, :, None] * key[:, 0, None]  # [heads, T, T, B]
+        for d in range(1, width):
+            scores.addcmul_(query[:, d, :, None], key[:, d, None])
+        weights = scores.softmax(dim=2)
+        mixed = weights[:, None, :, 0] * value[:, :, None, 0]  # [heads, channels / heads, T, B]
+        for j in range(1, length):
+            mixed.addcmul_(weights[:, None, :, j], value[:, :, None, j])
+        offset = self.mix(value_bias)
+        z = torch.addmm(offset, mixed.view(channels, -1).T, self.mix.weight.T).view_as(z).add_(z)
+        return self.contract(F.gelu(self.expand(self.mlp_norm(z)))).add_(z)
+
 
 class TokenTransformer(nn.Module):
     """Class of a node from its token list, after NAGphormer (Chen et al., arXiv 2206.04910).
@@ -169,6 +193,35 @@ class TokenTransformer(nn.Module):
         for layer in self.layers:
             z = layer(z)
         return self.norm(z)
+
+    def project(self, rows: Tensor) -> Tensor:
+        """Rows as they enter the sums of :meth:`infer`: ``[n, in_channels] -> [n, hidden_channels]``."""
+        return rows @ self.input.linear.weight
+
+    def infer(self, z: Tensor, own: Tensor | SparseRows | None = None) -> Tensor:
+        """:meth:`forward` without dropout, from means of projected rows: ``[T, B, hidden_channels]``, no gradient.
+
+        The first layer is linear, so the mean of rows that went through it is what it makes of the rows' mean. Rows
+        that are averaged again and again go through it once (:meth:`project`).
+
+        Examples
+        --------
+        >>> model = TokenTransformer(16, 3, num_tokens=5, hidden_channels=32).eval()
+        >>> tokens = torch.randn(2, 5, 16)
+        >>> with torch.no_grad():
+        ...     bool(torch.allclose(model.infer(model.project(tokens.transpose(0, 1))), model(tokens), atol=1e-5))
+        True
+        """
+        z = z + self.input.linear.bias
+        if self.input.own is not None and own is not None:
+            z[0] += self.input.own(own)
+        z = self.input.norm(z) + self.position[: len(z), None]
+        for layer in self.layers:
+            z = layer.infer(z)  # type: ignore[operator]
+        z = self.norm(z)
+        weights = (z[1:] @ self.score.weight[0]).softmax(dim=0)
+        read = z[0] + (weights.unsqueeze(2) * z[1:]).sum(dim=0)
+        return self.output(F.gelu(self.hidden(read)))
 
     def attention(self, tokens: Tensor, own: Tensor | SparseRows | None = None) -> Tensor:
         """Weight of each neighbourhood in the read-out, ``[B, T - 1]``, rows summing to one.

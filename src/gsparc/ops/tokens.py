@@ -1,6 +1,7 @@
 """Token lists: token ``j`` of a node is the mean feature row of its ``2^j`` nearest seen nodes in the eigenspace.
 
-Means over up to ``2^exact_tokens`` nodes are sums of their rows. Beyond, a mean is put together from cells of
+Means over up to ``2^exact_tokens`` nodes are sums of their rows; which nodes these are is looked for in the cells
+around the query's own (:mod:`gsparc.ops._near_lists`). Beyond, a mean is put together from cells of
 near nodes (:mod:`gsparc.ops.cells`): which of the nodes around the query are among its ``2^j`` nearest is known
 one by one, so it is known *how many* of each cell are; those beyond the ``2^exact_tokens`` nearest enter as that
 many times the mean row of their cell's remaining members. What is approximate is thus which members of a cell
@@ -26,6 +27,7 @@ from gsparc._validation import check_count
 from gsparc.exceptions import DamagedModelError, InputError
 from gsparc.ops._index_state import State
 from gsparc.ops._knn import _distances, blocks
+from gsparc.ops._near_lists import home_cells, near_lists, nested_sums
 from gsparc.ops.cells import Candidates, Cells
 from gsparc.ops.neighbors import NeighborIndex
 
@@ -37,6 +39,7 @@ RowSource: TypeAlias = "Tensor | NDArray[Any] | Callable[[Tensor], Tensor]"
 _LEAST_CANDIDATES = 512  # however short the list: few candidates would miss near nodes
 _MARGIN = 48  # ranks beyond the nearest whose distances are computed again: more equal ones come in any order
 _SUM_ROWS = 1 << 14
+_NEAR_BLOCK = 1024  # queries whose nearest nodes are looked for at once: their scores stay in the cache
 
 
 def tokens_reference(
@@ -202,13 +205,55 @@ class TokenIndex:
         if searched < num_tokens and available:
             rest = self._total if own is None else self._total - _read(self._rows, own, self._sums.device)
             out[:, searched:] = (rest / available).view(-1, 1, self.num_columns)
-        if searched and len(queries):
+        if searched and len(queries) and searched <= self.exact_tokens:
+            self._fill_means(out[:, :searched], self._nearest(queries, 2**searched, own))
+        elif searched and len(queries):
 
             def fill(part: Tensor) -> None:
                 out[part, :searched] = self._lists(queries[part], searched, None if own is None else own[part])
 
             _each(self._visits(queries, own, self._block(searched)), fill)
         return out
+
+    def nearest(
+        self, queries: FloatArray | Tensor, num_tokens: int, exclude: IntArray | Tensor | None = None
+    ) -> Tensor | None:
+        """Row numbers of the ``2^num_tokens`` nodes that a list averages, (B, ``2^num_tokens``), nearest shells first.
+
+        None where lists are not made of them alone: more than ``exact_tokens`` tokens, or fewer nodes.
+        """
+        queries = self._index.prepare(queries, self._sums.device)
+        own = self._check_exclude(exclude, len(queries))
+        if num_tokens > self.exact_tokens or 2**num_tokens >= self.num_vectors - (own is not None):
+            return None
+        return self._nearest(queries, 2**num_tokens, own)
+
+    def cell_of(self, nodes: Tensor) -> Tensor:
+        """The cell of each of some nodes: those of one cell lie near one another."""
+        return self._label[nodes]
+
+    def _nearest(self, queries: Tensor, reach: int, own: Tensor | None) -> Tensor:
+        found = torch.empty(len(queries), reach, dtype=self.cells.order.dtype, device=queries.device)
+        home = torch.cat([home_cells(self.cells, queries[few]) for few in blocks(len(queries), 1024)])
+        home, visits = torch.sort(home, stable=True)
+
+        def fill(part: Tensor) -> None:
+            some = visits[part]
+            found[some] = near_lists(self.cells, queries[some], home[part], reach, None if own is None else own[some])
+
+        _each(list(torch.arange(len(queries), device=queries.device).split(self._near_block(reach))), fill)
+        return found
+
+    def _fill_means(self, out: Tensor, near: Tensor) -> None:
+        """Means (B, num_tokens, d) over the first 2, 4, ... of ``near``."""
+        count = out.shape[1]
+        for few in blocks(len(near), self._near_block(near.shape[1])):
+            if isinstance(self._rows, Tensor) and self._rows.dtype == torch.float32 and not self._rows.is_cuda:
+                sizes = 2.0 ** torch.arange(1, count + 1).view(-1, 1, 1)
+                out[few] = nested_sums(near[few], self._rows, count).div_(sizes).transpose(0, 1)
+            else:
+                x = _read(self._rows, near[few].flatten(), out.device).view(-1, near.shape[1], self.num_columns)
+                out[few] = torch.matmul(_prefix_means(count, near.shape[1], x.device), x)
 
     def _visits(self, queries: Tensor, own: Tensor | None, size: int) -> list[Tensor]:
         """Blocks of queries, near ones together: they read the same vectors and rows, which then are in the cache."""
@@ -221,18 +266,15 @@ class TokenIndex:
         return list(torch.sort(cell, stable=True).indices.split(size))
 
     def _lists(self, queries: Tensor, num_tokens: int, own: Tensor | None) -> Tensor:
-        """Token lists of one block of queries, where ``2^num_tokens`` other nodes exist."""
-        reach, near_reach = 2**num_tokens, 2 ** min(num_tokens, self.exact_tokens)
+        """Lists of more than ``exact_tokens`` tokens of a block of queries; ``2^num_tokens`` other nodes exist."""
+        exact, reach, near_reach = self.exact_tokens, 2**num_tokens, 2**self.exact_tokens
         found = self.cells.candidates(queries, self._num_candidates(num_tokens), needed=reach + 1)
         ids = self.cells.order[found.positions]
         scores = found.scores if own is None else found.scores.masked_fill(ids == own.unsqueeze(1), torch.inf)
         slots = self._ranked(queries, found, ids, scores, near_reach)[:, :reach]
         near = ids.gather(1, slots[:, :near_reach])
         x = _read(self._rows, near.flatten(), scores.device).view(len(ids), near_reach, -1)
-        exact = min(num_tokens, self.exact_tokens)
         weights = _prefix_means(exact, near_reach, x.device).expand(len(ids), -1, -1)
-        if exact == num_tokens:
-            return torch.bmm(weights, x)
         share, in_cell, own_share = self._shares(found, slots, near_reach, own)
         counts = 2.0 ** torch.arange(exact + 1, num_tokens + 1, device=x.device).view(1, -1, 1)
         # each of the nearest counts once, less what its cell's sum brings in of it
@@ -287,8 +329,11 @@ class TokenIndex:
     def _num_candidates(self, num_tokens: int) -> int:
         return min(self.num_vectors, max(math.ceil(self.oversample * 2**num_tokens), _LEAST_CANDIDATES) + 1)
 
+    def _near_block(self, reach: int) -> int:
+        return _NEAR_BLOCK if not self._sums.is_cuda else self.cells.query_block(max(1024, 2 * reach))
+
     def _block(self, num_tokens: int) -> int:
-        read = 2 ** min(num_tokens, self.exact_tokens) * self.num_columns // self.cells.vectors.shape[1]
+        read = 2**self.exact_tokens * self.num_columns // self.cells.vectors.shape[1]
         return self.cells.query_block(max(self._num_candidates(num_tokens), read))
 
     def _check_exclude(self, exclude: IntArray | Tensor | None, batch: int) -> Tensor | None:

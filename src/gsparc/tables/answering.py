@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gsparc._validation import check_count, check_share
-from gsparc.tables.bulk import BULK_ROWS
 from gsparc.tables.joining import text_values
 from gsparc.tables.predictions import Predictions
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["answer_rows", "far_below", "names_of", "space"]
 
 _REASONS = ("", "no class can be ruled out", "far from every known node", "nothing of it is known")
+BULK_ROWS = 2048  # rows from which it pays to ask only whether they are far, not how far
 _FAR_BELOW = 0.01  # p-value of the distance to known nodes below which a row is called far
 
 
@@ -84,9 +84,9 @@ def _classify(
     """Classes, sets and nearest nodes; neighbours are looked for where something needs them."""
     assert model.class_names is not None
     classifier = model.classifier
-    if abstain and not near and X.shape[0] >= BULK_ROWS:
-        proba, members, out.far = _bulk(model, X, coverage, edges)
-    elif near or abstain:
+    if not near and (X.shape[0] >= BULK_ROWS or not abstain):
+        proba, members, out.far = classifier.screen(X, coverage, far_below(model) if abstain else None, edges=edges)
+    else:
         found = classifier.assess(X, 0.9 if coverage is None else coverage, max(near, 1), edges=edges)
         proba, members, out.novelty = found.proba, found.sets, found.novelty
         if near:
@@ -95,25 +95,9 @@ def _classify(
                 found.near_distances,
                 names_of(model.class_names, found.near_labels),
             )
-    else:
-        proba = np.asarray(classifier.predict_proba(X, edges=edges))
-        members = None
-        if coverage is not None:
-            members = classifier._sets(proba, coverage, classifier._known_edges(edges, X.shape[0]))
     best = proba.argmax(axis=1)
     out.proba, out.members = proba, None if coverage is None else members
     out.classes, out.confidence = model.class_names[best], proba[np.arange(len(best)), best]
-
-
-def _bulk(model: TableModel, X: Any, coverage: float | None, edges: Any) -> tuple[Any, Any, NDArray[np.bool_]]:
-    """Probabilities, sets and which rows are far, in one pass over many rows."""
-    classifier = model.classifier
-    test, known = model.far_test(), classifier._known_edges(edges, X.shape[0])
-    parts = [(classifier._mixed(view), test.far(view)) for view in classifier._views(X)]
-    proba, far = (np.concatenate(part) for part in zip(*parts, strict=True))
-    if known is not None:
-        proba = classifier._first.update(proba, known, classifier._codes)
-    return proba, None if coverage is None else classifier._sets(proba, coverage, known), far
 
 
 def _link(model: TableModel, out: Predictions, X: Any, k: int, judge: bool) -> None:
@@ -137,8 +121,11 @@ def _near(model: TableModel, X: Any, k: int) -> tuple[Any, Any, None]:
 
 def far_below(model: TableModel) -> float:
     """The p-value of a distance up to which a row is called far: one in a hundred, or farther than any before."""
-    judges = model.top_scores if model.classifier is None else model.classifier._calibration.distances
-    return max(_FAR_BELOW, 1.0 / (1 + (0 if judges is None else len(judges))) + 1e-9)
+    if model.classifier is not None:
+        least = model.classifier.least_novelty_
+    else:
+        least = 1.0 / (1 + (0 if model.top_scores is None else len(model.top_scores)))
+    return min(1.0, max(_FAR_BELOW, least + 1e-9))
 
 
 def _abstain(model: TableModel, out: Predictions, table: Any, X: Any, known: NDArray[Any] | None) -> None:

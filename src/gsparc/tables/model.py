@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from gsparc.exceptions import DamagedModelError, FeatureError, ModelFolderError
 from gsparc.graph import Graph
 from gsparc.model_store import bounded_tensors, read_document, read_model, write_folder
-from gsparc.tables.answering import answer_rows, far_below, names_of, space
-from gsparc.tables.bulk import FarTest
+from gsparc.tables.answering import answer_rows, names_of, space
 from gsparc.tables.columns import Columns, EdgeColumns
 from gsparc.tables.edges import bare, kept_edges, with_edges
 from gsparc.tables.estimating import estimate
@@ -107,7 +106,6 @@ class TableModel:
         self.own_graph = graph  # likewise
         self._lookup: Ids | None = None
         self._index: Any = None
-        self._far: FarTest | None = None
 
     @classmethod
     def fit(
@@ -291,12 +289,6 @@ class TableModel:
             self._index = NeighborIndex.build(self.space_rows, metric="cosine")
         return self._index
 
-    def far_test(self) -> FarTest:
-        """The test of many rows at once for being far from everything known."""
-        if self._far is None:
-            self._far = FarTest(self.classifier, far_below(self))
-        return self._far
-
     def evaluate(self, table: pa.Table, *, coverage: float = 0.9, links: Any = None) -> dict[str, Any]:
         """How well the model does on labelled rows; ``links``: their true links (rows, positions), to be ranked."""
         return evaluate_model(self, table, coverage=coverage, links=links)
@@ -317,7 +309,7 @@ class TableModel:
             self.space_rows = np.concatenate([self.space_rows, fresh])
         if self.own_graph is not None:
             self.own_graph = with_edges(self.own_graph, edges, len(self.node_ids))
-        self._lookup = self._index = self._far = None
+        self._lookup = self._index = None
 
     def read_labels(self, table: pa.Table) -> NDArray[np.int64]:
         """Class numbers of labelled rows: -1 for none, -2 for a class that the model does not know."""

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsparc.exceptions import GraphError, InputError
-from gsparc.tables.bulk import BULK_ROWS
 from gsparc.tables.joining import text_values
 from gsparc.tables.reading import Reject, row_numbers, stream_table, table_files
 from gsparc.tables.writing import RejectsFile, TableWriter
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FirstEdges", "estimated_rows", "predict_file"]
 
-BATCH_ROWS = 16_384
+BATCH_ROWS = 32_768
 Report = Callable[[int], object]
 
 
@@ -132,8 +131,6 @@ def predict_file(
         blocks = _blocks(source, batch_rows, rejects)
         first = next(blocks, None)
         named = first is not None and model.columns.id in first[1].schema.names
-        if first is not None and first[1].num_rows >= BULK_ROWS and model.classifier is not None and not near:
-            model.far_test()  # made before several threads ask for it
         with TableWriter(output, _schema(model, asked, named)) as writer:
             jobs = ((model, file, batch, asked, edges, named) for file, batch in _chain(first, blocks))
             for answer in _in_order(_predicted, jobs, workers or _workers(model)):

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from gsparc.ops._knn import ivf_build, ivf_search, unit_rows
 from gsparc.ops.combined import CombinedIndex
 
-__all__ = ["BULK_ROWS", "FarTest"]
+__all__ = ["FarTest"]
 
-BULK_ROWS = 2048  # rows from which the rough index pays
 _TIERS = ((3, 1), (64, 8))  # nodes that bound a distance, and cells that they are looked for in
 _NEAR = 3  # as the classifier's novelty
 
@@ -35,24 +34,31 @@ class FarTest:
     def __init__(self, classifier: Any, level: float) -> None:
         self.classifier, self.level = classifier, level
         index = classifier.index_
+        self._index, self._calibration = index, classifier._calibration
         self._pairs = index if isinstance(index, CombinedIndex) else None
         nearest = index.neighbors if isinstance(index, CombinedIndex) else index
+        self._nodes = nearest.rows().cpu().numpy()
         self._rough = nearest._ivf
         if self._rough is None:
-            rows = nearest.rows().cpu().numpy()
-            cells = max(1, round(len(rows) ** 0.5))
-            self._rough = ivf_build(rows, inner=True, num_cells=min(cells, len(rows)), num_probes=1, seed=0)[0]
+            count = len(self._nodes)
+            cells = max(1, min(count, round(count**0.5)))
+            self._rough = ivf_build(self._nodes, inner=True, num_cells=cells, num_probes=1, seed=0)[0]
         self._limit = _largest_usual(classifier._calibration.distances, level)
+
+    def fits(self, classifier: Any, level: float) -> bool:
+        """Whether this is still the test of a classifier, which may have grown or been calibrated since."""
+        same = self._index is classifier.index_ and self._calibration is classifier._calibration
+        return same and self.level == level
 
     def far(self, view: Any) -> NDArray[np.bool_]:
         """Which nodes of a view are far."""
         coordinates = unit_rows(view._coordinates.cpu()).numpy()
-        doubtful = np.arange(len(view))
+        doubtful = np.flatnonzero(~(self._bound_by_tokens(view, coordinates) <= self._limit))
         for count, probes in _TIERS:
-            bound = self._bound(view, coordinates, doubtful, count, probes)
-            doubtful = doubtful[~(bound <= self._limit)]
             if not len(doubtful):
                 break
+            bound = self._bound(view, coordinates, doubtful, count, probes)
+            doubtful = doubtful[~(bound <= self._limit)]
         out = np.zeros(len(view), bool)
         if len(doubtful):
             if self._pairs is not None:
@@ -61,6 +67,14 @@ class FarTest:
                 exact = self.classifier.index_.search(coordinates[doubtful], _NEAR)[0]
             out[doubtful] = self.classifier._far(view, exact, doubtful) > self._limit
         return out
+
+    def _bound_by_tokens(self, view: Any, coordinates: Any) -> NDArray[np.float64]:
+        """The same by nodes that were found for the tokens already; infinite where none were."""
+        near = None if self._pairs is not None else view.known_near()
+        if near is None or near.shape[1] < _NEAR:
+            return np.full(len(view), np.inf)
+        rows = self._nodes[near[:, :_NEAR].numpy()]
+        return self.classifier._far(view, 1.0 - np.einsum("md,mkd->mk", coordinates, rows))
 
     def _bound(self, view: Any, coordinates: Any, rows: NDArray[Any], count: int, probes: int) -> NDArray[np.float64]:
         """No row is farther than this from what is known."""
