@@ -16,8 +16,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from gsparc import SparcClassifier, SparcLinkPredictor, SpectralMap, load_model, model_store
+from gsparc._mapped import is_mapped
 from gsparc.datasets import make_blocks
-from gsparc.exceptions import DamagedModelError, ModelFolderError, NewerFormatError, OutputError
+from gsparc.exceptions import DamagedModelError, InputError, ModelFolderError, NewerFormatError, OutputError
 from gsparc.graph import Graph
 from gsparc.model_store import FORMAT_VERSION, read_folder, write_folder
 
@@ -274,3 +275,49 @@ def test_loading_runs_nothing(saved: Path, tmp_path: Path, monkeypatch: pytest.M
     for kind in ("map", "links", "classifier"):
         load_model(saved / kind)
     assert all(sorted(os.listdir(saved / kind)) == FILES for kind in ("map", "links", "classifier"))
+
+
+def test_mapped_arrays_stay_in_their_file(folder: Path) -> None:
+    config, arrays = read_folder(folder, mapped=True)
+    assert "mapped" not in config
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(arrays[name], array)
+        assert arrays[name].dtype == array.dtype
+        assert is_mapped(arrays[name])
+    arrays["a"][0, 0] = 7.0  # stays with this process
+    assert read_folder(folder)[1]["a"][0, 0] == 0.0
+
+
+def test_what_was_mapped_when_saved_is_mapped_when_loaded(folder: Path) -> None:
+    _, arrays = read_folder(folder, mapped=True)
+    write_folder(folder, {"class": "X"}, arrays)  # over the file that is mapped: it is replaced, not written to
+    config, again = read_folder(folder)
+    assert config["mapped"] is True
+    assert is_mapped(again["a"])
+    np.testing.assert_array_equal(arrays["a"], ARRAYS["a"])
+    assert not is_mapped(read_folder(folder, mapped=False)[1]["a"])
+
+
+def test_a_model_whose_index_has_codes_answers_as_before_when_it_is_mapped(tmp_path: Path) -> None:
+    data = make_blocks(400, 2000, 8, random_state=0)
+    model = SparcLinkPredictor(
+        16, n_maps=1, spectral_steps=20, refine_steps=20, index_memory="20KB", device="cpu", random_state=0
+    ).fit(data.X, graph=data.graph)
+    assert model.index_.kind == "ivf-sq8"
+    model.save(tmp_path / "model")
+    loaded: Any = load_model(tmp_path / "model")
+    assert is_mapped(loaded.index_.neighbors.state()[0]["rows"])
+    for mine, theirs in zip(model.predict_links(data.X[:9], k=4), loaded.predict_links(data.X[:9], k=4), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    loaded.grow(data.X[:2]).save(tmp_path / "model")
+    assert load_model(tmp_path / "model").index_.num_vectors == 402  # type: ignore[attr-defined]
+
+
+def test_index_memory_that_is_too_small_or_none_is_said() -> None:
+    data = make_blocks(300, 1500, 8, random_state=0)
+    with pytest.raises(InputError, match="index_memory='lots'; pass a size such as"):
+        SparcLinkPredictor(8, index_memory="lots").fit(data.X, graph=data.graph)
+    with pytest.raises(InputError, match="does not fit into 100 bytes"):
+        SparcClassifier("mlp", n_components=8, max_steps=5, index_memory=100, random_state=0).fit(
+            data.X, data.y, graph=data.graph
+        )

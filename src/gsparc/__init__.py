@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gsparc._version import __version__
 
 if TYPE_CHECKING:
+    from gsparc._store import open_store
     from gsparc.datasets import load_dataset
     from gsparc.estimators import SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap, load_model
     from gsparc.exceptions import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
         ModelFolderError,
         NewerFormatError,
         OutputError,
+        ProcessesError,
+        StoreError,
         UnknownNameError,
     )
     from gsparc.graph import Graph
@@ -51,14 +54,17 @@ __all__ = [
     "ModelFolderError",
     "NewerFormatError",
     "OutputError",
+    "ProcessesError",
     "SparcClassifier",
     "SparcClusterer",
     "SparcLinkPredictor",
     "SpectralMap",
+    "StoreError",
     "UnknownNameError",
     "__version__",
     "load_dataset",
     "load_model",
+    "open_store",
 ]
 
 _HOMES = {
@@ -70,6 +76,7 @@ _HOMES = {
     "SpectralMap": "gsparc.estimators",
     "load_dataset": "gsparc.datasets",
     "load_model": "gsparc.estimators",
+    "open_store": "gsparc._store",
 }
 
 

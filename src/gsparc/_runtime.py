@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gsparc._processes import world
 from gsparc._typing import RandomState
 from gsparc.exceptions import InputError
 
@@ -38,7 +39,7 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
 def resolve_seed(random_state: RandomState) -> int:
     """One integer seed from anything scikit-learn accepts as ``random_state``."""
     if random_state is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
+        return world().fresh_seed()
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(0, 2**31 - 1))
     if isinstance(random_state, np.random.Generator):

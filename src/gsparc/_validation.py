@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "check_first_edges",
     "check_graph",
     "check_labels",
+    "check_memory",
     "check_name",
     "check_pair_ids",
     "check_positions",
@@ -59,6 +61,31 @@ def check_count(name: str, got: Any, minimum: int) -> int:
     return int(got)
 
 
+_MEMORY = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_MEMORY |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def check_memory(name: str, got: Any) -> int:
+    """A number of bytes, or a text such as ``"2GB"`` or ``"512 MiB"``.
+
+    Examples
+    --------
+    >>> check_memory("memory", "1.5GB"), check_memory("memory", 4096)
+    (1500000000, 4096)
+    """
+    words = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", got) if isinstance(got, str) else None
+    unit = _MEMORY.get(words[2].upper()) if words is not None else None
+    if words is not None and unit is not None:
+        size = int(float(words[1]) * unit)
+    elif isinstance(got, (int, np.integer)) and not isinstance(got, bool):
+        size = int(got)
+    else:
+        size = 0
+    if size < 1:
+        raise InputError(f"{name}={got!r}; pass a size such as '2GB' or '512MB', or a number of bytes >= 1.")
+    return size
+
+
 def check_share(name: str, got: Any, *, low: float = 0.0, high: float = 1.0) -> float:
     """A number in ``[low, high]``."""
     number = isinstance(got, (int, float, np.integer, np.floating)) and not isinstance(got, bool)
@@ -76,9 +103,20 @@ _ADVICE = (
 
 
 def check_features(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """Dense float32 array or CSR matrix from whatever the user passed; finite, and as wide as in fit."""
+    """Dense float32 array or CSR matrix from whatever the user passed; finite, and as wide as in fit.
+
+    Features that lie in a file stay there, in single or half precision; of a :class:`~gsparc._store.Store` they are
+    taken.
+    """
     from sklearn.utils.validation import validate_data
 
+    from gsparc._mapped import is_mapped
+    from gsparc._store import Store
+
+    if isinstance(X, Store):
+        X = X.X
+    if is_mapped(X.data if sp.issparse(X) else X) and X.ndim == 2 and X.dtype in (np.float32, np.float16):
+        return _check_mapped(estimator, X, reset=reset)
     try:
         # sorted CSR with 32-bit indices where possible; tables and lists through scikit-learn
         with np.errstate(over="ignore"):  # what float32 cannot hold is refused as infinite, not warned of
@@ -95,9 +133,35 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> Any:
     return X
 
 
+def _check_mapped(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """The checks of :func:`check_features` a block of rows at a time; nothing is copied."""
+    from sklearn.utils.validation import _check_n_features
+
+    from gsparc._mapped import release, row_blocks
+
+    try:
+        _check_n_features(estimator, X, reset=reset)
+    except ValueError as error:
+        raise FeatureError(f"{error} Pass the same columns, in the same order, as in fit.") from error
+    values = X.data if sp.issparse(X) else X
+    for part in row_blocks(values):
+        if not np.isfinite(values[part]).all():
+            raise FeatureError(
+                f"the mapped features hold NaN or infinity (in rows {part.start} to {part.stop - 1}). "
+                "Fill or drop missing values first."
+            )
+    release(values)
+    return X
+
+
 def check_rows_vary(X: Any) -> None:
     """Refuse features that are the same for every node: no map of them can tell nodes apart."""
-    varies = (X[1:] != X[:-1]).nnz > 0 if sp.issparse(X) else bool((X[:1] != X).any())
+    from gsparc._mapped import row_blocks
+
+    if sp.issparse(X):
+        varies = X.nnz > 0 and (X[1:] != X[:-1]).nnz > 0
+    else:
+        varies = any(bool((X[:1] != X[part]).any()) for part in row_blocks(X))
     if not varies:
         raise FeatureError(
             f"all {X.shape[0]} rows of X are the same, so nothing in the features tells one node from another. "

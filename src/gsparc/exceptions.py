@@ -15,8 +15,10 @@
     ├── ModelFolderError (ValueError)      a saved model cannot be read
     │   ├── DamagedModelError              a file is missing, truncated or changed
     │   └── NewerFormatError               written by a later version of gsparc
+    ├── StoreError (ValueError)            a store on disk is half written, damaged or of another version
     ├── OutputError (OSError)              a result cannot be written where it was asked to be
-    └── CheckpointError (ValueError)       a checkpoint belongs to another fit
+    ├── CheckpointError (ValueError)       a checkpoint belongs to another fit
+    └── ProcessesError (RuntimeError)      processes that train together cannot meet, or one was lost
 
 Each class also inherits the built-in exception that callers already catch, so
 ``except ValueError`` keeps working.
@@ -39,6 +41,7 @@ __all__ = [
     "ModelFolderError",
     "NewerFormatError",
     "OutputError",
+    "ProcessesError",
     "UnknownNameError",
 ]
 
@@ -95,9 +98,17 @@ class NewerFormatError(ModelFolderError):
     """A saved model was written by a later version of gsparc."""
 
 
+class StoreError(GsparcError, ValueError):
+    """A store on disk is half written, damaged or of another version."""
+
+
 class OutputError(GsparcError, OSError):
     """A result cannot be written where it was asked to be."""
 
 
 class CheckpointError(GsparcError, ValueError):
     """A checkpoint belongs to another fit."""
+
+
+class ProcessesError(GsparcError, RuntimeError):
+    """Processes that train together cannot meet, or one of them was lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from gsparc._csr import check_csr, index_dtype
+from gsparc._csr import STREAMED, check_csr, component_labels, index_dtype
 from gsparc._ids import IdLookup, as_node_ids, as_positions, positions_in_range
 from gsparc.exceptions import GraphError
 
@@ -24,7 +25,8 @@ class Graph:
     """An undirected graph in compressed sparse rows (CSR), never changed after it is made.
 
     Make one with :meth:`from_edges`, :meth:`from_scipy`, :meth:`from_pyg`, :meth:`from_networkx`,
-    :meth:`from_table` or :meth:`from_any`. They all follow the same rules:
+    :meth:`from_table` or :meth:`from_any`, or open one that lies in a store with :meth:`open`. They all follow
+    the same rules:
 
     - directions are ignored: ``(i, j)`` and ``(j, i)`` are the same edge, and both are stored;
     - self-loops are dropped (their number goes to the debug log);
@@ -119,6 +121,39 @@ class Graph:
         graph._set(indptr, indices, weights, node_ids)
         return graph
 
+    @classmethod
+    def _from_mapped(cls, indptr: NDArray[Any], indices: NDArray[Any], weights: NDArray[Any] | None) -> Graph:
+        """Take over arrays of a store, which are known to be right and are not looked at."""
+        graph = cls._from_csr(indptr, indices)
+        graph._weights = weights
+        return graph
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, node_ids: bool = False) -> Graph:
+        """The graph of a store that ``gsparc ingest`` wrote, mapped from disk and not read.
+
+        Parameters
+        ----------
+        folder : path
+        node_ids : bool
+            Attach the ids of the nodes. Strings are read into memory for it; whole numbers stay mapped.
+
+        See Also
+        --------
+        gsparc.open_store : The same with features and classes.
+        """
+        from gsparc._store import open_store
+
+        store = open_store(folder)
+        graph = store.graph
+        return graph if not node_ids else cls._with_ids(graph, store.node_ids)
+
+    @classmethod
+    def _with_ids(cls, graph: Graph, node_ids: NDArray[Any]) -> Graph:
+        named = cls._from_mapped(graph._indptr, graph._indices, graph._weights)
+        named._node_ids = node_ids
+        return named
+
     @property
     def indptr(self) -> NDArray[np.int64]:
         """Where each row starts, shape (num_nodes + 1,); read-only."""
@@ -209,6 +244,8 @@ class Graph:
         """
         from scipy.sparse.csgraph import connected_components
 
+        if self._indices.size > STREAMED:
+            return component_labels(self._indptr, self._indices)
         # on a symmetric matrix strong components are the components, and no transposed copy is made
         count, labels = connected_components(self._matrix(), directed=True, connection="strong")
         _, first = np.unique(labels, return_index=True)

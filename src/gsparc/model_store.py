@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gsparc._mapped import is_mapped, map_tensors
 from gsparc._version import __version__
 from gsparc.exceptions import DamagedModelError, ModelFolderError, NewerFormatError, OutputError
 
@@ -152,7 +153,9 @@ def _write_files(
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    header = {"format_version": FORMAT_VERSION, "gsparc_version": __version__}
+    header: dict[str, Any] = {"format_version": FORMAT_VERSION, "gsparc_version": __version__}
+    if any(is_mapped(array) for array in arrays.values()):
+        header["mapped"] = True  # what did not have to fit into memory shall not have to when it is loaded
     text = json.dumps({**header, **config}, indent=2, allow_nan=False) + "\n"
     (folder / _CONFIG).write_text(text, encoding="utf-8")
     try:
@@ -194,14 +197,18 @@ def _replace(temporary: Path, target: Path) -> None:
     shutil.rmtree(backup, ignore_errors=True)
 
 
-def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
+def read_folder(folder: str | os.PathLike[str], *, mapped: bool | None = None) -> tuple[dict[str, Any], Arrays]:
     """Config and arrays of a model folder, after every check that can be made without using them."""
-    found = read_model(folder)
+    found = read_model(folder, mapped=mapped)
     return found.config, found.arrays
 
 
-def read_model(folder: str | os.PathLike[str]) -> ModelFiles:
-    """Everything in a model folder, after every check that can be made without using it."""
+def read_model(folder: str | os.PathLike[str], *, mapped: bool | None = None) -> ModelFiles:
+    """Everything in a model folder, after every check that can be made without using it.
+
+    ``mapped`` arrays stay in their file: processes that map the same one share its memory, and it must not be written
+    to (a save does not: it makes a new one). Default: where an index that does not have to fit into memory was saved.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -235,7 +242,8 @@ def read_model(folder: str | os.PathLike[str]) -> ModelFiles:
             raise _damaged(path / name, "its contents are not those that were saved")
     try:
         files = {name: (path / name).read_bytes() for name in further}
-        arrays = load_file(path / _WEIGHTS)
+        mapped = config.get("mapped") is True if mapped is None else mapped
+        arrays = map_tensors(path / _WEIGHTS) if mapped else load_file(path / _WEIGHTS)
         strange = {str(array.dtype) for array in arrays.values() if array.dtype.kind not in "biuf"}
         if strange:
             raise ValueError(f"arrays of type {', '.join(sorted(strange))}")

@@ -362,3 +362,18 @@ def test_the_schema_of_an_empty_result_is_whole(fitted, packages: Path, inside, 
     schema = pq.read_schema(tmp_path / "o.parquet")
     assert schema.field("id").type == pa.string()
     assert "near" in schema.names
+
+
+def test_index_memory_is_kept_and_told(packages: Path, inside, tmp_path: Path) -> None:
+    options = ["--task", "links", "--index-memory", "300KB", "--json", *QUICK]
+    done = inside("fit", *sources(packages), *options, "-o", tmp_path / "model")
+    told = document(done)["index"]["links"]
+    assert re.search(r"ivf-(sq8|pq) \(\d+ cells probed\): 0\.\d MB in memory, recall@10 (0\.\d|1\.0)", told), told
+    assert document(inside("info", tmp_path / "model", "--json"))["index"]["links"].split(" vectors")[1]
+    done = inside("predict", tmp_path / "model", packages / "new.csv", "-o", tmp_path / "out.parquet", "--json")
+    assert document(done)["rows"] == 40
+
+
+def test_index_memory_that_is_none_is_said_before_the_fit(packages: Path, inside, tmp_path: Path) -> None:
+    done = inside("fit", *sources(packages), "--index-memory", "much", "-o", tmp_path / "model", *QUICK)
+    fails(done, "--index-memory='much'; pass a size such as '2GB'")

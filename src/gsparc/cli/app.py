@@ -18,6 +18,7 @@ from gsparc.cli import (
     fit,
     grow,
     info,
+    ingest,
     links,
     predict,
     reproduce,
@@ -36,7 +37,23 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (demo, fit, predict, evaluate, grow, serve, export, embed, links, cluster, reproduce, datasets, info):
+_COMMANDS = (
+    demo,
+    ingest,
+    fit,
+    predict,
+    evaluate,
+    grow,
+    serve,
+    export,
+    embed,
+    links,
+    cluster,
+    reproduce,
+    datasets,
+    info,
+)
+for module in _COMMANDS:
     app.command(name=module.NAME)(module.run)
 
 

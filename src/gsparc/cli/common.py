@@ -13,6 +13,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
+from gsparc._processes import world
 from gsparc.exceptions import GsparcError
 
 __all__ = ["INTERRUPTED", "AsJson", "MaxSteps", "Seed", "command", "emit", "plain", "say", "write_error"]
@@ -69,8 +70,9 @@ def _sentence(error: BaseException) -> str:
 
 
 def write_error(sentence: str) -> None:
-    """``error: ...`` as one line on standard error."""
-    typer.echo(f"error: {sentence}", err=True)
+    """``error: ...`` as one line on standard error; of several processes the first says it."""
+    if world().first:
+        typer.echo(f"error: {sentence}", err=True)
 
 
 def say(sentence: str) -> None:
@@ -112,7 +114,9 @@ def plain(value: Any) -> Any:
 
 
 def emit(document: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
-    """One JSON document on standard output, or the same for people."""
+    """One JSON document on standard output, or the same for people; of several processes the first says it."""
+    if not world().first:
+        return
     if as_json:
         typer.echo(json.dumps(plain(document), indent=2, allow_nan=False, ensure_ascii=False))
     else:

@@ -16,7 +16,7 @@ Data = Annotated[
     str | None,
     typer.Argument(
         metavar="DATA",
-        help="A data set's name, an .npz file, or a folder with nodes.parquet, edges.parquet.",
+        help="A data set's name, an .npz file, a store, or a folder with nodes.parquet, edges.parquet.",
     ),
 ]
 New = Annotated[
@@ -35,9 +35,9 @@ ModelOut = Annotated[Path | None, typer.Option("--model-out", metavar="DIR", hel
 def run(
     data: Data = None,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write: .parquet, .csv or .npz.")] = Path(
-        "coords.parquet"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Ends in .parquet, .csv or .npz; of a store .npy or .parquet.")
+    ] = Path("coords.parquet"),
     new: New = None,
     label: Label = None,
     model: ModelIn = None,
@@ -54,12 +54,22 @@ def run(
     Columns: id, c1, c2, ... from the smoothest component on, and with --new a column that tells who is new.
 
     Example:  gsparc embed debian -o coords.parquet --model-out map
+
+    Example:  gsparc embed store --model model -o coords.npy
     """
     import numpy as np
 
+    from gsparc._store import is_store
     from gsparc.cli.files import check_output, write_table
 
     check_sources(data, new, model, model_out, label)
+    if data is not None and new is None and is_store(data):
+        from gsparc.cli.fit_store import embed_store
+
+        chosen: dict[str, Any] = {"n_components": components, "objective": objective, "laplacian": laplacian}
+        chosen |= {"random_state": seed, "verbose": 1} | ({} if max_steps is None else {"max_steps": max_steps})
+        embed_store(Path(data), output, model=model, model_out=model_out, settings=chosen, as_json=as_json)
+        return
     check_output(output)
     start = time.perf_counter()
     settings: dict[str, Any] = {"n_components": components, "objective": objective, "laplacian": laplacian}

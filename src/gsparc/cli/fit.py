@@ -11,7 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gsparc._processes import world
 from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
+from gsparc.cli.processes import JoinTimeout, Processes, start_processes, together
 
 NAME = "fit"
 _KINDS = "CSV, TSV, Parquet, Feather, Arrow or JSON lines"
@@ -19,6 +21,7 @@ BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
 
 
 @command
+@together
 def run(
     *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the model.")],
@@ -26,6 +29,9 @@ def run(
         Path | None, typer.Option("--nodes", metavar="FILE", help=f"Table with one row a node: {_KINDS}.")
     ] = None,
     edges: Annotated[Path | None, typer.Option("--edges", metavar="FILE", help="Table with one row an edge.")] = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", metavar="DIR", help="Instead of tables: what 'gsparc ingest' wrote.")
+    ] = None,
     id_column: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Names of the nodes.")] = None,
     target: Annotated[
         str | None,
@@ -63,6 +69,14 @@ def run(
     holdout: Annotated[
         float, typer.Option("--holdout", min=0.0, max=0.8, help="Share of the rows that pretend to be new.")
     ] = 0.2,
+    index_memory: Annotated[
+        str | None,
+        typer.Option(
+            "--index-memory",
+            metavar="SIZE",
+            help="Memory for the indexes of the nodes, such as 2GB; beyond, their rows stay on disk.",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a fit that was interrupted.")] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Where to write the report. Default: in the folder.")
@@ -80,6 +94,8 @@ def run(
     ] = False,
     max_steps: MaxSteps = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    processes: Processes = None,
+    join_timeout: JoinTimeout = 60.0,
     seed: Seed = 0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False,
     as_json: AsJson = False,
@@ -96,11 +112,42 @@ def run(
     Example:  gsparc fit --nodes n.parquet --edges e.parquet --id package --target section --text description
     --numeric installed_size --categorical arch --task classes,links,clusters -o model
 
+    --processes 2 trains with two processes on one model. Across machines, start the same command on each of them with
+    torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m gsparc fit ...
+
+    With --store the tables are those of a store (gsparc ingest): up to 200,000 nodes the model is the one of tables,
+    beyond it is a spectral map, a network for the classes and an index, which never hold all rows in memory.
+
+    Example:  gsparc fit --store store --index-memory 2GB -o model
+
     With --dataset or --recipe a single classifier is fitted on ready-made features, as before.
 
     Example:  gsparc fit --recipe phormer/pubmed --evaluate -o model
     """
-    _check_usage(dataset, nodes, edges, recipe, backbone)
+    if store is not None:
+        _refuse_other_sources(dataset, nodes, edges, recipe)
+        _check_folder(output)
+    else:
+        _check_usage(dataset, nodes, edges, recipe, backbone)
+    start_processes(processes, quiet=quiet)
+    if store is not None:
+        from gsparc.cli.fit_store import fit_from_store
+
+        with _notes(quiet):
+            fit_from_store(
+                store,
+                output,
+                task=task,
+                clusters=clusters,
+                backbone=backbone,
+                max_steps=max_steps,
+                device=device,
+                index_memory=index_memory,
+                seed=seed,
+                quiet=quiet,
+                as_json=as_json,
+            )
+        return
     if nodes is not None and edges is not None and recipe is None:
         from gsparc.cli.fit_tables import TableOptions, fit_tables
 
@@ -125,6 +172,7 @@ def run(
                     clusters=clusters,
                     backbone=backbone or "auto",
                     holdout=holdout,
+                    index_memory=index_memory,
                     max_steps=max_steps,
                     device=device,
                     seed=seed,
@@ -140,9 +188,11 @@ def run(
     _check_folder(output)
     with _notes(quiet) as note:
         data = _load(dataset, nodes, edges, target, None if followed is None else followed.dataset, note)
-        model = _classifier(followed, backbone, max_steps, device=device, random_state=seed, verbose=int(not quiet))
+        common = {"device": device, "random_state": seed, "verbose": int(not quiet), "index_memory": index_memory}
+        model = _classifier(followed, backbone, max_steps, **common)
         evaluation = _fit(model, data, evaluate, max_steps, note)
-        _save(model, output, data)
+        if world().first:
+            _save(model, output, data)
     document = {
         "model": str(output),
         "data": data.name,
@@ -159,6 +209,15 @@ def run(
         "seconds": round(time.perf_counter() - start, 3),
     }
     emit(document, as_json, _show)
+
+
+def _refuse_other_sources(*others: object) -> None:
+    """A store holds nodes and edges: nothing else may be given beside it."""
+    if any(other is not None for other in others):
+        raise typer.BadParameter(
+            "a store holds nodes and edges already; pass it without --nodes, --edges, --dataset and --recipe.",
+            param_hint="--store",
+        )
 
 
 def _check_usage(

@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from gsparc._processes import world
 from gsparc.cli.common import INTERRUPTED, emit, say, write_error
 
 __all__ = ["TableOptions", "fit_tables"]
@@ -45,6 +46,7 @@ class TableOptions:
     report: Path | None
     quiet: bool
     as_json: bool
+    index_memory: str | None = None
 
     @property
     def name(self) -> str:
@@ -68,6 +70,8 @@ def fit_tables(options: TableOptions) -> None:
     _prepare_state(options, note)
     try:
         model = _fit(options, nodes, edges, columns, edge_columns, tasks)
+        if not world().first:
+            return  # one process writes
         page = _save(model, options, note)
     except KeyboardInterrupt:
         kept = f"what is done is kept in {options.state}. Go on with: {_again()}"
@@ -102,6 +106,7 @@ def _several(given: list[str], names: list[str]) -> list[str]:
 def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any, Any, Any, Any]:
     """The two tables, and what their columns are; all of it said before work starts."""
     from gsparc._runtime import resolve_device
+    from gsparc._validation import check_memory
     from gsparc.tables.columns import describe_columns, guess_columns, guess_edge_columns
     from gsparc.tables.fitting import FitSettings, check_settings
     from gsparc.tables.reading import read_table, table_files
@@ -135,12 +140,16 @@ def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any
         tasks or ("links",), options.clusters, options.backbone, options.seed, holdout=options.holdout
     )
     check_settings(settings, columns.target)
+    if options.index_memory is not None:
+        check_memory("--index-memory", options.index_memory)
     resolve_device(options.device)
     return nodes, edges, columns, edge_columns
 
 
 def _prepare_state(options: TableOptions, note: Any) -> None:
-    """With --resume what an earlier fit has left is used; without it is removed."""
+    """With --resume, and after a process was lost, what an earlier fit has left is used; else it is removed."""
+    if not world().first or world().attempt:
+        return
     if not options.state.exists():
         if options.resume:
             note("there is nothing to resume: starting from the beginning")
@@ -171,6 +180,7 @@ def _fit(options: TableOptions, nodes: Any, edges: Any, columns: Any, edge_colum
             device=options.device,
             max_steps=options.max_steps,
             holdout=options.holdout,
+            index_memory=options.index_memory,
             checkpoint=options.state,
             progress=progress,
             verbose=int(not options.quiet),
@@ -249,6 +259,7 @@ def _document(model: Any, options: TableOptions, page: Path | None, seconds: flo
             if key in report
         },
         "edge_counts": report["data"]["edge_counts"],
+        "index": model.indexes(),
         "notes": report["notes"],
         "summary": report["summary"],
         "report": None if page is None else str(page),
@@ -277,6 +288,8 @@ def _show(document: dict[str, Any]) -> None:
     typer.echo("")
     for sentence in document["summary"]:
         typer.echo(sentence)
+    for name, sentence in document["index"].items():
+        typer.echo(f"index of the {name}: {sentence}")
     typer.echo(f"\nmodel: {document['model']}")
     if document["report"]:
         typer.echo(f"report: {document['report']}")

@@ -15,18 +15,35 @@ NAME = "info"
 @command
 def run(
     source: Annotated[
-        str, typer.Argument(metavar="MODEL_OR_DATA", help="A model folder, or a data set's name or path.")
+        str, typer.Argument(metavar="MODEL_OR_DATA", help="A model folder, a store, or a data set's name or path.")
     ],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Of a store: read every file and compare its checksum.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what is in a saved model, or what a data set looks like.
 
     Example:  gsparc info debian
     """
+    from gsparc._store import is_store
     from gsparc.model_store import is_model_folder
 
     path = Path(source).expanduser()
+    if is_store(path):
+        emit(_describe_store(path, verify), as_json, _show)
+        return
     emit(_describe_model(path) if is_model_folder(path) else _describe_data(source), as_json, _show)
+
+
+def _describe_store(path: Path, verify: bool) -> dict[str, Any]:
+    from gsparc._store import open_store
+    from gsparc.cli.ingest import describe_store
+
+    store = open_store(path)
+    if verify:
+        store.verify()
+    return describe_store(store) | ({"verified": True} if verify else {})
 
 
 def _describe_model(path: Path) -> dict[str, Any]:
@@ -34,7 +51,7 @@ def _describe_model(path: Path) -> dict[str, Any]:
     from gsparc.model_store import read_folder
 
     config, arrays = read_folder(path)
-    if config.get("class") == "TableModel":
+    if config.get("class") in ("StoreModel", "TableModel"):
         return _describe_table_model(path, config)
     model: Any = load_model(path)  # finds parts that are whole but do not fit together
     document: dict[str, Any] = {
@@ -55,6 +72,7 @@ def _describe_model(path: Path) -> dict[str, Any]:
         document["eigenvalues"] = _spectrum(maps[0].eigenvalues_)
     if hasattr(model, "index_"):
         document["seen_nodes"] = int(model.index_.num_vectors)
+        document["index"] = getattr(model.index_, "neighbors", model.index_).summary()
     if hasattr(model, "classes_"):
         document["classes"] = [str(name) for name in model.classes_]
     if hasattr(model, "report_"):
@@ -75,7 +93,7 @@ def _describe_table_model(path: Path, config: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "model",
         "path": str(path),
-        "class": "TableModel",
+        "class": config["class"],
         "gsparc_version": config["gsparc_version"],
         "format_version": config["format_version"],
         "created": model.report.get("created"),
@@ -89,6 +107,7 @@ def _describe_table_model(path: Path, config: dict[str, Any]) -> dict[str, Any]:
         "clusters": None if model.clusterer is None else int(model.clusterer.n_clusters),
         "backbone": None if model.classifier is None else str(model.classifier.backbone),
         "classifier": None if model.classifier is None else model.classifier.report_,
+        "index": model.indexes(),
         "measured": model.report.get("summary"),
         "grown": model.report.get("grown"),
         "report": str(path / "report.html") if (path / "report.html").is_file() else None,

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import enum
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gsparc.cli.common import AsJson, command, emit, say
-from gsparc.cli.table_models import Coverage, EdgeSource, EdgeTarget, ModelFolder, load_table_model, show_facts
+from gsparc.cli.table_models import (
+    Coverage,
+    EdgeSource,
+    EdgeTarget,
+    ModelFolder,
+    check_table_model,
+    load_table_model,
+    show_facts,
+)
 
 NAME = "predict"
+
+
+class Engine(enum.StrEnum):
+    """Where the work is done."""
+
+    local = "local"
+    ray = "ray"
 
 
 @command
@@ -19,7 +37,13 @@ def run(
     source: Annotated[Path, typer.Argument(metavar="ROWS", help="Table of new rows: a file, folder or pattern.")],
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Ends in .parquet, .csv, .tsv, .feather or .jsonl.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Ends in .parquet, .csv, .tsv, .feather or .jsonl; with --engine ray a folder of Parquet parts.",
+        ),
     ],
     edges: Annotated[
         Path | None, typer.Option("--edges", metavar="FILE", help="Edges that new rows already have to known nodes.")
@@ -30,6 +54,16 @@ def run(
     links: Annotated[int, typer.Option("--links", min=0, help="Suggested links a row; 0 for none.")] = 5,
     near: Annotated[int, typer.Option("--near", min=0, help="Nearest known nodes a row; 0 for none.")] = 5,
     batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Rows that are worked on at once.")] = 16_384,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="Threads of this process, or processes of a Ray cluster.")
+    ] = Engine.local,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="HOST:PORT", help="A running Ray cluster. Default: start one."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Blocks worked on at once. Default: one a core.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,34 +75,71 @@ def run(
 
     Example:  gsparc predict model new.csv -o out.parquet
 
+    With --engine ray the answers are the same to the byte, and the output is a folder of Parquet parts with a file
+    _SUCCESS. A worker that is lost is replaced, and no row is lost or written twice.
+
     Example:  gsparc predict model new.jsonl --edges first_edges.csv --coverage 0.95 -o out.csv
+
+    Example:  gsparc predict model 'new/*.parquet' --engine ray --workers 8 -o out
     """
     from gsparc._runtime import progress_bar
     from gsparc.tables.reading import table_files
-    from gsparc.tables.writing import TableWriter
 
-    TableWriter(output)  # refuses a name that cannot be written before anything is loaded
     table_files(source, what="rows")
-    model = load_table_model(model_folder)
-    first = None if edges is None else _first_edges(model, edges, edge_source, edge_target)
-    from gsparc.tables.streaming import estimated_rows, predict_file
+    asked = {"coverage": coverage, "links": links, "near": near, "batch_rows": batch_rows, "workers": workers}
+    if engine is Engine.ray:
+        score = _with_ray(model_folder, source, output, edges, edge_source, edge_target, address)
+    else:
+        _refuse_address(address)
+        score = _in_this_process(model_folder, source, output, edges, edge_source, edge_target)
+    from gsparc.tables.streaming import estimated_rows
 
-    total = estimated_rows(source)
-    with progress_bar("predict", total or 1, show=not quiet) as bar:
-        document = predict_file(
-            model,
-            source,
-            output,
-            edges=first,
-            coverage=coverage,
-            links=links,
-            near=near,
-            batch_rows=batch_rows,
-            progress=bar.update,
-        )
+    with progress_bar("predict", estimated_rows(source) or 1, show=not quiet) as bar:
+        document = score(**asked, progress=bar.update)
     if not quiet:
         _say_what_is_left(document)
     emit(document, as_json, _show)
+
+
+def _in_this_process(
+    folder: Path, rows: Path, output: Path, edges: Path | None, source: str | None, target: str | None
+) -> Callable[..., dict[str, Any]]:
+    from gsparc.tables.writing import TableWriter
+
+    TableWriter(output)  # refuses a name that cannot be written before anything is loaded
+    # mapped as Ray's workers have it: where numbers lie in memory decides how some products round
+    model = load_table_model(folder, mapped=True)
+    first = None if edges is None else _first_edges(model, edges, source, target)
+    from gsparc.tables.streaming import predict_file
+
+    return functools.partial(predict_file, model, rows, output, edges=first)
+
+
+def _with_ray(
+    folder: Path,
+    rows: Path,
+    output: Path,
+    edges: Path | None,
+    source: str | None,
+    target: str | None,
+    address: str | None,
+) -> Callable[..., dict[str, Any]]:
+    from gsparc.tables.parts import check_parts_target
+
+    check_parts_target(output)
+    check_table_model(folder)  # workers load it; this is to say at once what is wrong with it
+    from gsparc.integrations.ray import predict_on_ray
+
+    return functools.partial(
+        predict_on_ray, folder, rows, output, edges=edges, edge_source=source, edge_target=target, address=address
+    )
+
+
+def _refuse_address(address: str | None) -> None:
+    from gsparc.exceptions import InputError
+
+    if address is not None:
+        raise InputError(f"--address {address} came without --engine ray. Add it, or leave the address out.")
 
 
 def _first_edges(model: Any, edges: Path, source: str | None, target: str | None) -> Any:

@@ -33,12 +33,16 @@ def run(
     queue: Annotated[int, typer.Option("--queue", min=1, help="Rows that may wait; beyond, 429.")] = 512,
     max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="Rows of one request at most.")] = 1000,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds until a request is given up.")] = 30.0,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=256, help="Processes that answer; they share one mapped model.")
+    ] = 1,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Threads that one model call may use.")] = 1,
 ) -> None:
     """Serve a model over HTTP until Ctrl-C: JSON under /v1, the explorer at /, the API's description at /docs.
 
     A model folder that is replaced by another fit or grow is taken into use without a request being dropped. A token is
-    needed to listen beyond this machine.
+    needed to listen beyond this machine. With --workers several processes answer at the same address, for little more
+    memory than one; --queue counts for each.
 
     Example:  gsparc serve model --port 8000
 
@@ -58,5 +62,6 @@ def run(
         max_rows=max_rows,
         timeout=timeout,
         threads=threads,
+        processes=workers,
         on_start=lambda address: say(f"serving {model_folder} at {address} (Ctrl-C stops)"),
     )

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["Coverage", "EdgeSource", "EdgeTarget", "ModelFolder", "edge_columns_for", "load_table_model", "show_facts"]
+__all__ = [
+    "Coverage",
+    "EdgeSource",
+    "EdgeTarget",
+    "ModelFolder",
+    "check_table_model",
+    "edge_columns_for",
+    "load_table_model",
+    "show_facts",
+]
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that 'gsparc fit --nodes --edges' wrote.")]
 Coverage = Annotated[
@@ -17,31 +26,32 @@ EdgeSource = Annotated[str | None, typer.Option("--edge-source", metavar="COLUMN
 EdgeTarget = Annotated[str | None, typer.Option("--edge-target", metavar="COLUMN", help="The other end.")]
 
 
-def load_table_model(folder: Path) -> Any:
-    """The model in ``folder``, or an error that says what is there instead."""
+def check_table_model(folder: Path) -> None:
+    """An error that says what is in ``folder``, unless it is a whole table model."""
     from gsparc.exceptions import ModelFolderError
     from gsparc.model_store import read_folder
 
     config, _ = read_folder(folder)
-    if config.get("class") != "TableModel":
+    if config.get("class") not in ("StoreModel", "TableModel"):
         raise ModelFolderError(
             f"{folder} holds a {config.get('class')}, which knows features and not the columns of a table. Fit one "
             "with: gsparc fit --nodes FILE --edges FILE -o DIR"
         )
+
+
+def load_table_model(folder: Path, *, mapped: bool | None = None) -> Any:
+    """The model in ``folder``, or an error that says what is there instead."""
+    check_table_model(folder)
     from gsparc.tables.model import TableModel
 
-    return TableModel.load(folder)
+    return TableModel.load(folder, mapped=mapped)
 
 
 def edge_columns_for(model: Any, table: Any, source: str | None, target: str | None) -> Any:
     """Columns of an edge table: as given, as in the fit, or guessed."""
-    from gsparc.tables.columns import guess_edge_columns
+    from gsparc.tables.columns import edge_columns_like
 
-    names, known = table.column_names, model.edge_columns
-    if source is None and target is None and known.source in names and known.target in names:
-        source, target = known.source, known.target
-    weight = known.weight if known.weight in names else None
-    return guess_edge_columns(table, source=source, target=target, weight=weight)
+    return edge_columns_like(model.edge_columns, table, source, target)
 
 
 def show_facts(facts: list[tuple[str, Any]]) -> None:

@@ -14,6 +14,8 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 
+from gsparc._cuts import induced_part
+from gsparc._mapped import is_mapped
 from gsparc._validation import check_name
 from gsparc.exceptions import BackboneError, DamagedModelError, ModelFolderError
 from gsparc.graph import Graph
@@ -254,7 +256,7 @@ def build_operator(
         nodes = np.flatnonzero(large[label])
         description["components_kept"] = int(large.sum())
         if len(nodes) < graph.num_nodes:
-            graph = graph[nodes]
+            graph = induced_part(graph, nodes) if is_mapped(graph.indices) else graph[nodes]
     description |= {"components": int(count), "nodes": len(nodes), "edges": graph.num_edges}
     if description.get("components_kept", count) < count:
         _log.info(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gsparc._processes import world
 from gsparc._validation import check_count
 from gsparc.estimators._labels import hold_out_labelled
 from gsparc.estimators._views import NodeView, dense_rows
@@ -20,12 +21,12 @@ from gsparc.graph import Graph
 from gsparc.nn.attach import AttachedModule, SeenEdges
 from gsparc.nn.gcn import SpectralGCN
 from gsparc.nn.mlp import FeatureMLP
-from gsparc.nn.objectives import info_nce_loss
 from gsparc.nn.phormer import TokenTransformer
 from gsparc.nn.samba import SambaNet
 from gsparc.ops._near_lists import nested_sums
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
 from gsparc.training.classify import ClassTask, Inputs, Judge, class_logits
+from gsparc.training.links import joint_info_nce
 from gsparc.training.loop import LoopSettings, run_loop
 
 __all__ = ["HeadData", "HeadSettings", "Judges", "NetHead", "attached", "choose_judges", "neighbor_weights"]
@@ -339,7 +340,7 @@ class NetHead:
             module = _CLASSES[settings.kind](**config["module"])
         weights = {n.removeprefix("module."): torch.from_numpy(v) for n, v in arrays.items() if n.startswith("module.")}
         try:
-            module.load_state_dict(weights)
+            module.load_state_dict(weights, assign=not own)  # no copy: mapped weights stay in their file
         except RuntimeError as error:
             if own:
                 raise BackboneError(f"the network that came does not fit the saved weights: {error}") from error
@@ -468,7 +469,7 @@ def _contrast(
         return module.hidden(view.features(rows), beside)
 
     def loss(generator: torch.Generator) -> Tensor:
-        source, target = sampler.sample(_CONTRAST_EDGES, generator)
-        return settings.contrast * info_nce_loss(hidden(source), hidden(target), _TEMPERATURE)
+        source, target = sampler.sample(world().share(_CONTRAST_EDGES), generator)
+        return settings.contrast * joint_info_nce(hidden(source), hidden(target), _TEMPERATURE)
 
     return loss

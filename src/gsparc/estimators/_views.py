@@ -89,12 +89,18 @@ class SeenNodes:
 
     @classmethod
     def fit(
-        cls, X: Any, scaling: Scaling, coordinates: np.ndarray, device: torch.device, seed: int
+        cls,
+        X: Any,
+        scaling: Scaling,
+        coordinates: np.ndarray,
+        device: torch.device,
+        seed: int,
+        memory: int | None = None,
     ) -> tuple[SeenNodes, NodeView]:
         """The seen nodes, and their own view."""
         source = FeatureSource(X, scaling, device)
         rows, directions, scale = reduced_features(X, source, seed)
-        index = NeighborIndex.build(coordinates, metric="cosine", device=device, seed=seed)
+        index = NeighborIndex.build(coordinates, metric="cosine", device=device, memory=memory, seed=seed)
         seen = cls(scaling, directions, scale, rows, index, device, seed=seed)
         return seen, NodeView(source, torch.from_numpy(coordinates).to(device), seen, own=True)
 

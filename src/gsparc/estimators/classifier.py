@@ -14,7 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_labels, check_name
+from gsparc._validation import (
+    check_count,
+    check_features,
+    check_graph,
+    check_labels,
+    check_memory,
+    check_name,
+)
 from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
 from gsparc.estimators._confidence import ConfidentClassifier
@@ -90,6 +97,9 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         no neighbours are looked for, O(k d) a node.
     dropout, input_dropout, batch_size, max_steps, learning_rate, weight_decay, patience
         Network and optimiser; ``None`` for the backbone's own defaults.
+    index_memory : int, str or None
+        Bytes, or a text such as ``"2GB"``, that the indexes of the seen nodes may keep in memory; beyond, they hold
+        codes and the rows lie in a mapped file. ``None``: as much as they need.
     device, random_state, verbose
         As in :class:`SpectralMap`.
 
@@ -144,6 +154,7 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         patience: int = 8,
+        index_memory: int | str | None = None,
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 0,
@@ -169,6 +180,7 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.index_memory = index_memory
 
     def fit(self, X: Any, y: Any, *, graph: Any = None, validation: Any = None) -> Self:
         """Learn from the seen nodes.
@@ -251,16 +263,19 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
     def _fit_views(self, X: Any, coordinates: np.ndarray, device: torch.device, seed: int) -> NodeView:
         """What the networks read of the seen nodes, and what finds the nearest of them."""
         self._seen: SeenNodes | None = None
+        memory = None if self.index_memory is None else check_memory("index_memory", self.index_memory)
+        if memory is not None and self._kind == "auto":
+            memory //= 2  # one index for the networks, one for evidence
         if self._kind in ("auto", "mlp"):
             self._compared = FeatureView.fit(X)
             rows = self._compared.rows(X)
             self.index_: CombinedIndex | NeighborIndex = CombinedIndex.build(
-                coordinates, rows, 0.5, device=device, seed=seed
+                coordinates, rows, 0.5, device=device, memory=memory, seed=seed
             )
         if self._kind == "mlp":
             source = FeatureSource(X, self.map_._scaling, device)
             return NodeView(source, torch.from_numpy(coordinates).to(device), own=True)
-        self._seen, view = SeenNodes.fit(X, self.map_._scaling, coordinates, device, seed)
+        self._seen, view = SeenNodes.fit(X, self.map_._scaling, coordinates, device, seed, memory)
         if self._kind != "auto":
             self.index_ = self._seen.index
         return view

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from gsparc._mapped import is_mapped, release
 from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._store import Store
 from gsparc._typing import RandomState
 from gsparc._validation import (
     check_count,
@@ -33,15 +36,18 @@ from gsparc.estimators._base import (
 )
 from gsparc.exceptions import InputError
 from gsparc.nn.spectral_map import SpectralNet
+from gsparc.ops._coded import mapped_rows
 from gsparc.ops.laplacian import operator_degrees
-from gsparc.ops.ritz import rayleigh_ritz
+from gsparc.ops.ritz import RitzPairs, rayleigh_ritz, rayleigh_ritz_streamed
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling
+from gsparc.training.distributed import computed_together
 from gsparc.training.loop import LoopSettings, run_loop
 from gsparc.training.spectral import HeldOut, SpectralTask, hold_out, values_at
 
 __all__ = ["SpectralMap"]
 
 OBJECTIVES = ("contrastive", "rayleigh")
+_BLOCK = 262_144  # rows on the device at once; bounds memory for any number of rows
 _CUT_UP_TO = 200_000  # nodes; held-out nodes are cut out of graphs up to this size
 
 
@@ -193,13 +199,16 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
 
         Parameters
         ----------
-        X : array, sparse matrix or table of shape (n, d)
-            Features of the seen nodes. Sparse features stay sparse.
+        X : array, sparse matrix, table or Store of shape (n, d)
+            Features of the seen nodes. Sparse features stay sparse; those of a store stay on disk, and its graph is
+            taken where none is given.
         y : ignored
         graph : Graph, or anything that :meth:`Graph.from_any` takes
             Edges among the seen nodes. Without it a graph of feature neighbours is used.
         """
         self._check_parameters()
+        if isinstance(X, Store) and graph is None:
+            graph = X.graph
         X = check_features(self, X, reset=True)
         self._fit(X, None if graph is None else check_graph(graph, X.shape[0]))
         return self
@@ -321,10 +330,12 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
 
     def _finish(self, features: FeatureSource, operator: Operator) -> None:
         """Rayleigh-Ritz over all seen nodes that take part, folded into the output layer."""
-        device = features.device
+        device, graph = features.device, operator.graph
+        if operator.walk_length == 1 and is_mapped(graph.indices) and device.type == "cpu":
+            self._set_layer(self._streamed_ritz(features, operator))
+            return
         index = torch.from_numpy(operator.nodes).to(device)
-        values = values_at(self.module_, features, index, raw=True)
-        graph = operator.graph
+        values = computed_together(lambda rows: values_at(self.module_, features, rows, raw=True), index)
         degrees = operator_degrees(graph.indptr, graph.weights, tau=self.tau)
         pi = torch.from_numpy(degrees / degrees.sum()).to(device, torch.float32)
         ritz = rayleigh_ritz(
@@ -336,6 +347,27 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             tau=self.tau,
             walk_length=operator.walk_length,
         )
+        self._set_layer(ritz)
+
+    def _streamed_ritz(self, features: FeatureSource, operator: Operator) -> RitzPairs:
+        """Ritz pairs of a graph that lies in a file; the values at all nodes are put into another."""
+        parts = (
+            values_at(self.module_, features, torch.from_numpy(operator.nodes[i : i + _BLOCK]), raw=True).numpy()
+            for i in range(0, len(operator.nodes), _BLOCK)
+        )
+        graph = operator.graph
+        release(graph.indices, graph.weights)  # what training has looked at
+        values = mapped_rows(self._letting_go(parts, features), self.module_.out_channels)
+        return rayleigh_ritz_streamed(graph.indptr, graph.indices, graph.weights, values, tau=self.tau)
+
+    @staticmethod
+    def _letting_go(parts: Iterator[np.ndarray], features: FeatureSource) -> Iterator[np.ndarray]:
+        """The parts, with the pages of mapped features let go of after each."""
+        for part in parts:
+            yield part
+            features.release()
+
+    def _set_layer(self, ritz: RitzPairs) -> None:
         self.n_components_ = self._n_features_out = min(self.n_components, len(ritz.mu))
         self.module_.set_output_layer(ritz.offset, ritz.rotation[:, : self.n_components_])
         self.eigenvalues_ = 1.0 - ritz.mu[: self.n_components_].cpu().numpy()
@@ -356,19 +388,37 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         X = check_features(self, X, reset=False)
         return self._transform(X)
 
+    def transform_blocks(self, X: Any) -> Iterator[np.ndarray]:
+        """:meth:`transform` a block of rows at a time, for features in a store: memory never holds all of them.
+
+        Examples
+        --------
+        >>> from gsparc.datasets import make_circle
+        >>> data = make_circle(100, n_neighbors=10, noise_features=0, random_state=0)
+        >>> spectral = SpectralMap(2, max_steps=5, random_state=0).fit(data.X, graph=data.graph)
+        >>> [part.shape for part in spectral.transform_blocks(data.X)]
+        [(100, 2)]
+        """
+        check_is_fitted(self)
+        return self._blocks(check_features(self, X, reset=False))
+
     def _transform(self, X: Any) -> np.ndarray:
+        out, start = np.empty((X.shape[0], self.n_components_), np.float32), 0
+        for part in self._blocks(X):
+            out[start : start + len(part)] = part
+            start += len(part)
+        return out
+
+    def _blocks(self, X: Any) -> Iterator[np.ndarray]:
         device = resolve_device(self.device)
         self.module_.to(device)
-        out = np.empty((X.shape[0], self.n_components_), np.float32)
-        block = 262_144  # rows on the device at once; bounds memory for any number of rows
-        for start in range(0, X.shape[0], block):
-            part = X[start : start + block]
+        for start in range(0, X.shape[0], _BLOCK):
+            part = X[start : start + _BLOCK]
             features = FeatureSource(part, self._scaling, device)
             index = torch.arange(part.shape[0], device=device)
-            out[start : start + block] = values_at(self.module_, features, index).cpu().numpy()
-        if self.diffusion_time:
-            out *= self.diffusion_scale()
-        return out
+            found = values_at(self.module_, features, index).cpu().numpy()
+            yield found * self.diffusion_scale() if self.diffusion_time else found
+            release(X.data if sp.issparse(X) else X)
 
     def diffusion_scale(self) -> np.ndarray:
         """``mu_l ** diffusion_time`` for each component, ``mu = 1 - eigenvalues_`` and not below zero."""
@@ -395,7 +445,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         state = {name: torch.from_numpy(array) for name, array in part_of(arrays, "module").items()}
         self.module_ = SpectralNet(**fitted["module"])
         self.module_.set_output_layer(state["offset"], state["rotation"])
-        self.module_.load_state_dict(state)
+        self.module_.load_state_dict(state, assign=True)  # no copy: mapped weights stay in their file
         self.module_.eval()
         self.eigenvalues_ = arrays["eigenvalues"]
         self.n_components_ = self._n_features_out = len(self.eigenvalues_)

@@ -11,7 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_pair_ids, check_share
+from gsparc._validation import (
+    check_count,
+    check_features,
+    check_graph,
+    check_memory,
+    check_pair_ids,
+    check_share,
+)
 from gsparc.estimators._base import SavedEstimator, feature_graph, part_of, prefixed
 from gsparc.estimators._growing import grown_links, joined_edges
 from gsparc.estimators._nodes import NodeNames
@@ -54,6 +61,9 @@ class SparcLinkPredictor(SavedEstimator):
         Network and optimiser of the maps; ``"auto"`` input dropout: 0.3 for sparse or count-like features.
     popularity : bool
         Let the number of links of a seen node count. ``False`` ranks by likeness alone.
+    index_memory : int, str or None
+        Bytes, or a text such as ``"2GB"``, that the index of the seen nodes may keep in memory; beyond, it holds
+        codes and the rows lie in a mapped file. ``None``: as much as it needs.
     device, random_state, verbose
         As in :class:`SpectralMap`.
 
@@ -99,6 +109,7 @@ class SparcLinkPredictor(SavedEstimator):
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-2,
         popularity: bool = True,
+        index_memory: int | str | None = None,
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 0,
@@ -119,6 +130,7 @@ class SparcLinkPredictor(SavedEstimator):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
+        self.index_memory = index_memory
 
     def fit(self, X: Any, y: Any = None, *, graph: Any = None) -> Self:
         """Learn from the seen nodes and index them.
@@ -140,6 +152,8 @@ class SparcLinkPredictor(SavedEstimator):
         if self.n_maps != "auto":
             check_count("n_maps", self.n_maps, 1)
         check_share("temperature", self.temperature, low=1e-3, high=100.0)
+        if self.index_memory is not None:
+            check_memory("index_memory", self.index_memory)
         X = check_features(self, X, reset=True)
         if X.shape[0] < 3:
             raise InputError(f"n_samples = {X.shape[0]} came, expected at least 3 nodes; 1 sample cannot be linked.")
@@ -171,9 +185,8 @@ class SparcLinkPredictor(SavedEstimator):
         together = unit(np.concatenate(embeddings, axis=1)) if count > 1 else unit(embeddings[0])
         self.index_ = self._index(together, view, graph, self.weights_, device, seed)
 
-    @staticmethod
     def _index(
-        embedding: np.ndarray, view: Any, graph: Graph, weights: LinkWeights, device: torch.device, seed: int
+        self, embedding: np.ndarray, view: Any, graph: Graph, weights: LinkWeights, device: torch.device, seed: int
     ) -> CombinedIndex:
         prior = None
         if weights.popularity:
@@ -184,6 +197,7 @@ class SparcLinkPredictor(SavedEstimator):
             weights.map_share,
             prior=prior,
             device=device,
+            memory=self.index_memory,
             seed=seed,
         )
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
+    "Average",
     "contrastive_loss",
     "generalisation_score",
     "info_nce_loss",
     "nesting_masks",
     "rayleigh_loss",
 ]
+
+
+Average = Callable[[Tensor], Tensor]
+"""The mean of a tensor over several processes; each has a share of one large batch."""
 
 
 def nesting_masks(k: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -26,7 +33,7 @@ def nesting_masks(k: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
     return share, torch.minimum(share[:, None], share[None, :])
 
 
-def contrastive_loss(source: Tensor, target: Tensor, *, nested: bool = False) -> Tensor:
+def contrastive_loss(source: Tensor, target: Tensor, *, nested: bool = False, average: Average | None = None) -> Tensor:
     """Low-rank loss whose minimiser spans the leading eigenspace of the edge operator.
 
     ``-2 E_edges[f_i . f_j] + 2 |E f|^2 + E_{i,j ~ pi}[(f_i . f_j)^2]`` (HaoChen et al., arXiv
@@ -41,6 +48,9 @@ def contrastive_loss(source: Tensor, target: Tensor, *, nested: bool = False) ->
         proportional to their weight; each end is then distributed as ``pi``.
     nested
         Weigh the components by :func:`nesting_masks`, so that they come out in order.
+    average
+        Where the edges are a share of a batch: makes the means and Gram matrices those of the whole batch. The loss is
+        a polynomial in them, not a mean over edges, so that averaging the losses of the shares would be another loss.
     """
     half = source.shape[0] // 2
     first = torch.cat([source[:half], target[:half]])  # [B, k]
@@ -48,14 +58,19 @@ def contrastive_loss(source: Tensor, target: Tensor, *, nested: bool = False) ->
     gram_1 = first.T @ first / len(first)
     gram_2 = second.T @ second / len(second)
     attraction = (source * target).mean(dim=0)
-    means = first.mean(dim=0) * second.mean(dim=0)
+    mean_1, mean_2 = first.mean(dim=0), second.mean(dim=0)
+    if average is not None:
+        moments = torch.stack([mean_1, mean_2, attraction])  # [3, k]: one message with the Gram matrices below it
+        moments, gram_1, gram_2 = average(torch.cat([moments, gram_1, gram_2])).split([3, len(gram_1), len(gram_2)])
+        mean_1, mean_2, attraction = moments
+    means = mean_1 * mean_2
     if nested:
         single, pair = nesting_masks(source.shape[1], like=source)
         return (single * (2 * means - 2 * attraction)).sum() + (pair * gram_1 * gram_2).sum()
     return (2 * means - 2 * attraction).sum() + (gram_1 * gram_2).sum()
 
 
-def rayleigh_loss(source: Tensor, target: Tensor, *, floor: float = 0.05) -> Tensor:
+def rayleigh_loss(source: Tensor, target: Tensor, *, floor: float = 0.05, average: Average | None = None) -> Tensor:
     """Value of ``trace(Y^T L Y) / m`` over sampled edges, gradient of its constrained, balanced form.
 
     With the energies ``E = E[(y_i - y_j)(y_i - y_j)^T] / 2`` the value is ``trace(E)``: for orthonormal ``Y``
@@ -64,12 +79,18 @@ def rayleigh_loss(source: Tensor, target: Tensor, *, floor: float = 0.05) -> Ten
     components, whose energies are hundreds of times those of the smooth ones. So the gradient is
     that of ``log det E - log det(Y^T Y)`` at orthonormal ``Y``, which has the same minimiser: the leading
     eigenspace. ``floor`` is added to the energies that are divided by, so that sampling noise is not.
+    ``average`` is that of :func:`contrastive_loss`.
     """
     difference = source - target
     energy = difference.T @ difference / (2 * len(source))  # [k, k]
     ends = torch.cat([source, target])
-    ends = ends - ends.mean(dim=0)
+    mean = ends.mean(dim=0)
+    if average is not None:
+        energy, mean = average(torch.cat([energy, mean[None, :]])).split([len(energy), 1])
+    ends = ends - mean
     norms = ends.square().sum() / len(ends)
+    if average is not None:
+        norms = average(norms)
     with torch.no_grad():
         eye = torch.eye(len(energy), device=energy.device, dtype=energy.dtype)
         balance = torch.linalg.inv(energy + floor * eye)

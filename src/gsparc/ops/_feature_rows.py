@@ -219,18 +219,25 @@ def feature_rows_from_arrays(
             dense = arrays["features"]
             if dense.ndim != 2 or dense.dtype != np.float32 or len(dense) != num_rows:
                 raise ValueError(f"{dense.dtype} of shape {dense.shape}, expected {num_rows} float32 rows")
-            return DenseRows(torch.from_numpy(np.array(dense)).to(device))
+            return DenseRows(torch.from_numpy(_writeable(dense)).to(device))
         rows, width = (int(size) for size in arrays["features_shape"])
         if rows != num_rows:
             raise ValueError(f"{rows} rows, expected {num_rows}")
-        parts = (arrays["features_data"], arrays["features_indices"], arrays["features_indptr"])
-        csr = sp.csr_array(tuple(np.array(part) for part in parts), shape=(rows, width))
+        parts = [arrays["features_data"], arrays["features_indices"], arrays["features_indptr"]]
+        if len(parts[2]) and 0 <= parts[2][-1] <= np.iinfo(parts[1].dtype).max:
+            parts[2] = parts[2].astype(parts[1].dtype)  # of one type, or scipy copies the larger to make them so
+        csr = sp.csr_array(tuple(_writeable(part) for part in parts), shape=(rows, width))
         csr.check_format(full_check=True)
-        return SparseRows(csr.astype(np.float32), device)
+        return SparseRows(csr.astype(np.float32, copy=False), device)
     except (KeyError, ValueError, TypeError) as error:
         raise DamagedModelError(
             f"the features of the index are missing or damaged ({error}). Save the model again."
         ) from error
+
+
+def _writeable(array: NDArray[Any]) -> NDArray[Any]:
+    """The array itself, which may lie in a file, or a copy that torch takes."""
+    return array if array.flags.writeable else np.array(array)
 
 
 def _checked(rows: Any, width: int | None) -> Any:

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from gsparc._optional import import_optional
 from gsparc._validation import check_name
 from gsparc.exceptions import DamagedModelError, GsparcError, OutputError
+from gsparc.ops._coded import mapped_view
+from gsparc.ops._index_memory import CODED
 
 __all__ = ["State", "checked_array", "checked_config", "checked_ivf", "checked_probes", "read_state", "write_state"]
 
-KINDS = ("cells", "exact", "ivf")
+KINDS = ("cells", "exact", "ivf", *CODED)
 METRICS = ("cosine", "diffusion", "euclidean")
 
 State = tuple[dict[str, NDArray[Any]], dict[str, Any]]
@@ -73,7 +75,7 @@ def checked_array(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, 
         raise DamagedModelError(
             f"array {name!r} of the index: got {got}, expected float32 of shape {shape}. Save the model again."
         )
-    return np.array(array)  # own memory: arrays that were read may be read-only
+    return array if array.flags.writeable else np.array(array)  # torch wants memory that could be written to
 
 
 def checked_ivf(arrays: dict[str, NDArray[Any]], shape: tuple[int, int], *, inner: bool) -> Any:
@@ -82,7 +84,7 @@ def checked_ivf(arrays: dict[str, NDArray[Any]], shape: tuple[int, int], *, inne
     if data is None or data.dtype != np.uint8 or data.ndim != 1:
         raise DamagedModelError("the inverted lists of the index are missing. Save the model again.")
     try:
-        index = faiss.deserialize_index(np.ascontiguousarray(data))
+        index = mapped_view(np.ascontiguousarray(data))
     except (RuntimeError, MemoryError) as error:
         reason = str(error).strip().splitlines()[-1:]
         raise DamagedModelError(f"the inverted lists cannot be read {reason}. Save the model again.") from error

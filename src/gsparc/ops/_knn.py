@@ -8,13 +8,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gsparc._mapped import release
 from gsparc._optional import import_optional
 from gsparc.exceptions import InputError
 
-__all__ = ["blocks", "exact_neighbors", "ivf_build", "ivf_rows", "ivf_search", "smallest", "unit_rows"]
+__all__ = [
+    "blocks",
+    "calibration_sample",
+    "exact_neighbors",
+    "ivf_build",
+    "ivf_rows",
+    "ivf_search",
+    "near_exactly",
+    "smallest",
+    "unit_rows",
+]
 
 # Scores held at once: 64 MB of float32 on a CPU, 1 GB on a GPU.
 _CPU_CELLS, _CUDA_CELLS = 1 << 24, 1 << 28
+_FEW_CELLS = 1 << 21  # where memory is short
 _ROW_BLOCK = {"cpu": 1 << 16, "cuda": 1 << 20}
 # Candidates kept beyond k before distances are computed again without cancellation.
 _MARGIN = 16
@@ -167,6 +179,29 @@ def ivf_build(
     return index, probes, recall
 
 
+def calibration_sample(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows that an index is measured on."""
+    return np.sort(rng.choice(n, min(n, _CALIBRATION_QUERIES), replace=False))
+
+
+def near_exactly(
+    queries: NDArray[np.float32], rows: NDArray[np.float32], k: int, *, inner: bool
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """As :func:`exact_neighbors` but for ties that rounding hides, over mapped rows that are let go of on the way."""
+    asked = torch.from_numpy(queries)
+    values, ids = torch.empty(len(asked), 0), torch.empty(len(asked), 0, dtype=torch.int64)
+    size = max(1024, _FEW_CELLS // max(len(queries), 1))
+    wanted = min(len(rows), k + _MARGIN)
+    for part in blocks(len(rows), size):
+        block = torch.from_numpy(np.ascontiguousarray(rows[part]))
+        found, _ = _candidates(asked, block, min(wanted, len(block)), size, inner=inner)
+        exact = _distances(asked, block[found], inner=inner)
+        values, ids = torch.cat([values, exact], dim=1), torch.cat([ids, found + part.start], dim=1)
+        values, ids = smallest(values, min(wanted, values.shape[1]), ids)
+        release(rows)
+    return values[:, :k].numpy(), ids[:, :k].numpy()
+
+
 def _choose_probes(
     index: Any, rows: NDArray[np.float32], rng: np.random.Generator, *, inner: bool, num_probes: int | None
 ) -> tuple[int, float]:
@@ -175,7 +210,7 @@ def _choose_probes(
     k = min(_CALIBRATION_K, n - 1)
     if k < 1:
         return 1, 1.0
-    chosen = np.sort(rng.choice(n, min(n, _CALIBRATION_QUERIES), replace=False))
+    chosen = calibration_sample(n, rng)
     truth_d, truth = exact_neighbors(torch.from_numpy(rows[chosen]), torch.from_numpy(rows), k + 1, inner=inner)
     truth_d, truth = truth_d.numpy(), truth.numpy()
     grid = [int(num_probes)] if num_probes else _probe_grid(index.nlist)

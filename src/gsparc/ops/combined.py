@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
@@ -14,9 +15,11 @@ from gsparc._runtime import resolve_device
 from gsparc._typing import FloatArray, IntArray
 from gsparc.exceptions import DamagedModelError, InputError
 from gsparc.ops._feature_rows import DenseRows, SparseRows, feature_rows, feature_rows_from_arrays
+from gsparc.ops._index_memory import CODED
 from gsparc.ops._index_state import State, read_state, write_state
 from gsparc.ops._knn import block_cells, blocks, smallest, unit_rows
 from gsparc.ops._screening import RoughRows, screened_best
+from gsparc.ops._vectors import prepared_file
 from gsparc.ops.neighbors import NeighborIndex, resolve_kind
 
 __all__ = ["CombinedIndex", "combined_scores_reference"]
@@ -99,6 +102,7 @@ class CombinedIndex:
         prior: FloatArray | None = None,
         kind: str = "auto",
         device: str | torch.device = "cpu",
+        memory: int | str | None = None,
         seed: int = 0,
     ) -> CombinedIndex:
         """Index seen nodes.
@@ -112,17 +116,22 @@ class CombinedIndex:
             Of the spectral cosine; can be set later without a rebuild.
         prior : array of shape (n,), optional
             Added to each node's score whatever the query, such as a share of its log-degree.
-        kind : {"auto", "exact", "ivf"}
+        kind : {"auto", "exact", "ivf", "ivf-sq8", "ivf-pq"}
         device : {"cpu", "cuda", "auto"}
+        memory : int or str, optional
+            Bytes, or a text such as ``"2GB"``, that the index of the spectral coordinates may keep in memory
+            (:meth:`NeighborIndex.build`). Dense features then lie in a mapped file too.
         seed : int
         """
         place = resolve_device(device)
         weight = _check_weight(weight)
-        rows = feature_rows(features, place)
-        _check_rows(spectral, rows.shape[0])
-        kind = resolve_kind(kind, rows.shape[0], place)
-        neighbors = NeighborIndex.build(spectral, metric="cosine", kind=kind, device=place, seed=seed)
-        return cls(neighbors, rows, weight, prior)
+        _check_rows(spectral, features.shape[0])
+        if memory is None and kind not in CODED:
+            kind = resolve_kind(kind, features.shape[0], place)
+        neighbors = NeighborIndex.build(spectral, metric="cosine", kind=kind, device=place, memory=memory, seed=seed)
+        if neighbors.kind in CODED and not sp.issparse(features):
+            return cls(neighbors, DenseRows(torch.from_numpy(prepared_file(features, "cosine", None))), weight, prior)
+        return cls(neighbors, feature_rows(features, place), weight, prior)
 
     @property
     def weight(self) -> float:
@@ -291,7 +300,7 @@ class CombinedIndex:
         return scores if self._prior is None else scores + self._prior.to(scores.device)
 
     def _spectral_rows(self) -> torch.Tensor:
-        if self._neighbors.kind == "exact":
+        if self._neighbors.kind in ("exact", *CODED):  # as they lie, in memory or in a file
             return self._neighbors.rows()
         if self._rows is None:  # a copy out of the inverted lists, made only where all scores are asked for
             self._rows = self._neighbors.rows()

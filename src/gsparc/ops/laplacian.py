@@ -9,13 +9,15 @@ are the eigenvectors divided by ``sqrt(d)``: orthonormal under ``pi``, the first
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["normalized_affinity", "operator_degrees", "walk", "walk_reference"]
+__all__ = ["normalized_affinity", "operator_degrees", "row_steps", "walk", "walk_reference"]
 
 _CHUNK_ENTRIES = 8_000_000
 
@@ -76,22 +78,31 @@ def walk(
     tau
         Weight of the uniform jump that the regularised adjacency adds.
     """
-    n = values.shape[0]
     degrees = torch.from_numpy(operator_degrees(indptr, weights, tau=tau)).to(values)
     out = values + (tau * values.mean(dim=0) if tau else 0.0)
-    start = 0
-    while start < n:
-        # as many rows as hold about _CHUNK_ENTRIES entries, at least one
-        limit = indptr[start] + _CHUNK_ENTRIES
-        stop = max(start + 1, int(np.searchsorted(indptr, limit, side="right")) - 1)
-        first, last = int(indptr[start]), int(indptr[stop])
-        if last > first:
+    for start, stop in row_steps(indptr, _CHUNK_ENTRIES):
+        if indptr[stop] > indptr[start]:
             out[start:stop] += _rows_times(indptr, indices, weights, values, start, stop)
-        start = stop
     return out / degrees[:, None]
 
 
+def row_steps(indptr: NDArray[np.integer], entries: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that hold about so many entries each, and at least one row.
+
+    Examples
+    --------
+    >>> list(row_steps(np.array([0, 2, 4, 4, 9]), 4))
+    [(0, 3), (3, 4)]
+    """
+    start, rows = 0, len(indptr) - 1
+    while start < rows:
+        stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + entries, side="right")) - 1)
+        yield start, stop
+        start = stop
+
+
 def _rows_times(indptr, indices, weights, values: Tensor, start: int, stop: int) -> Tensor:
+    """Rows ``start`` to ``stop`` of the adjacency times ``values``."""
     first, last = int(indptr[start]), int(indptr[stop])
     pointers = indptr[start : stop + 1] - first
     columns = indices[first:last]

@@ -19,8 +19,10 @@ from gsparc._optional import import_optional
 from gsparc._runtime import resolve_device
 from gsparc._typing import FloatArray
 from gsparc._validation import check_name
-from gsparc.exceptions import FeatureError, InputError
+from gsparc.exceptions import InputError
+from gsparc.ops._coded import CodedLists, is_view, moved_to_file, own_copy
 from gsparc.ops._grown_cells import grown_cells
+from gsparc.ops._index_memory import CODED, within
 from gsparc.ops._index_state import (
     KINDS,
     METRICS,
@@ -32,7 +34,8 @@ from gsparc.ops._index_state import (
     read_state,
     write_state,
 )
-from gsparc.ops._knn import exact_neighbors, ivf_build, ivf_rows, ivf_search, unit_rows
+from gsparc.ops._knn import exact_neighbors, ivf_build, ivf_rows, ivf_search
+from gsparc.ops._vectors import check_scale, prepare, prepared_file
 from gsparc.ops.cells import Cells, choose_probes
 
 __all__ = ["EXACT_UP_TO", "NeighborIndex", "neighbors_reference", "resolve_kind"]
@@ -99,7 +102,7 @@ class NeighborIndex:
     Attributes
     ----------
     metric : {"euclidean", "cosine", "diffusion"}
-    kind : {"exact", "ivf", "cells"}
+    kind : {"exact", "ivf", "cells", "ivf-sq8", "ivf-pq"}
     num_vectors, dim : int
     num_probes_ : int or None
         Cells looked into for each query; None when exact.
@@ -130,13 +133,14 @@ class NeighborIndex:
         rows: torch.Tensor | None = None,
         ivf: Any = None,
         cells: Cells | None = None,
+        coded: CodedLists | None = None,
         num_probes: int | None = None,
         recall: float = 1.0,
     ) -> None:
         self.metric, self.kind, self.device = metric, kind, device
         self.num_probes_, self.recall_ = num_probes, recall
         # rows: of the exact kind only; the others keep them in their lists or cells
-        self._scale, self._rows, self._ivf, self._cells = scale, rows, ivf, cells
+        self._scale, self._rows, self._ivf, self._cells, self._coded = scale, rows, ivf, cells, coded
 
     @classmethod
     def build(
@@ -149,6 +153,7 @@ class NeighborIndex:
         device: str | torch.device = "cpu",
         num_cells: int | None = None,
         num_probes: int | None = None,
+        memory: int | str | None = None,
         seed: int = 0,
     ) -> NeighborIndex:
         """Index the rows of ``vectors``; the row number is the id.
@@ -160,46 +165,60 @@ class NeighborIndex:
             ``"cosine"`` is ``1 - cos``; a zero vector has cosine 0 with everything.
         scale : array of shape (dim,), only for ``metric="diffusion"``
             ``mu_l ** t`` of each component.
-        kind : {"auto", "exact", "ivf", "cells"}
+        kind : {"auto", "exact", "ivf", "cells", "ivf-sq8", "ivf-pq"}
             ``"auto"``: exact up to 50,000 vectors; beyond, inverted lists (faiss) on the CPU, and cells
-            (:mod:`gsparc.ops.cells`) on a GPU or where faiss is not installed.
+            (:mod:`gsparc.ops.cells`) on a GPU or where faiss is not installed. The last two keep codes of a byte or
+            less a component in memory, and the vectors in a mapped file (in TMPDIR) that puts candidates in order.
         device : {"cpu", "cuda", "auto"}
             Where an exact search, or one through cells, runs.
         num_cells, num_probes : int, optional
             Of the approximate kinds; chosen for recall@10 >= .98 on the vectors themselves when left out.
             ``kind="cells"`` makes about ``num_cells``.
+        memory : int or str, optional
+            Bytes, or a text such as ``"2GB"``, that the index may keep in memory. ``kind="auto"`` then takes the
+            first of exact, ``"ivf"``, ``"ivf-sq8"`` and ``"ivf-pq"`` that fits; ``recall_`` says what it costs.
+            Vectors that are mapped themselves are then read a block at a time.
         seed : int
             Two builds with the same seed give the same index.
         """
         check_name("metric", metric, METRICS)
         place = resolve_device(device)
-        factor = _check_scale(metric, scale)
-        rows = _prepare(vectors, metric, factor, place, dim=None)
-        if not len(rows):
-            raise InputError("an index needs at least one vector, got 0 rows.")
+        factor = check_scale(metric, scale)
         if num_probes is not None and num_probes < 1:
             raise InputError(f"num_probes={num_probes}; pass a number of cells >= 1, or None.")
+        parts: dict[str, Any] = {"metric": metric, "device": place, "scale": factor}
+        inner = metric == "cosine"
+        if memory is not None or kind in CODED:
+            kind, codes = within(vectors.shape, memory, kind, exact_up_to=EXACT_UP_TO, num_cells=num_cells)
+            if kind in CODED:
+                prepared = prepared_file(vectors, metric, factor)
+                coded, recall = CodedLists.build(
+                    prepared, codes, inner=inner, num_cells=num_cells, num_probes=num_probes, seed=seed
+                )
+                made = cls(**parts, kind=kind, coded=coded, num_probes=coded.num_probes, recall=recall)
+                logger.info("%s", made.summary())
+                return made
+        rows = prepare(vectors, metric, factor, place, dim=None)
+        if not len(rows):
+            raise InputError("an index needs at least one vector, got 0 rows.")
         kind = resolve_kind(kind, len(rows), place)
         if kind == "exact":
-            return cls(metric=metric, kind=kind, device=place, scale=factor, rows=rows)
-        if num_cells is not None and not 1 <= num_cells <= len(rows):
-            raise InputError(
-                f"num_cells={num_cells} for {len(rows)} vectors; pass a number from 1 to {len(rows)}, or None."
-            )
-        parts: dict[str, Any] = {"metric": metric, "kind": kind, "device": place, "scale": factor}
+            return cls(**parts, kind=kind, rows=rows)
+        most = len(rows)
+        if num_cells is not None and not 1 <= num_cells <= most:
+            raise InputError(f"num_cells={num_cells} for {most} vectors; pass a number from 1 to {most}, or None.")
+        parts["kind"] = kind
         if kind == "cells":
             size = _CELL_SIZE if num_cells is None else max(1, round(len(rows) / num_cells))
-            cells = Cells.build(rows, cell_size=size, seed=seed, inner=metric == "cosine")
+            cells = Cells.build(rows, cell_size=size, seed=seed, inner=inner)
             probes, recall = choose_probes(cells, rows, seed, num_probes)
             logger.info("%d vectors in %d cells, %d probed: recall@10 %.3f", len(rows), cells.num_cells, probes, recall)
             return cls(**parts, cells=cells, num_probes=probes, recall=recall)
         ivf, probes, recall = ivf_build(
-            rows.cpu().numpy(),
-            inner=metric == "cosine",
-            num_cells=num_cells,
-            num_probes=num_probes,
-            seed=seed,
+            rows.cpu().numpy(), inner=inner, num_cells=num_cells, num_probes=num_probes, seed=seed
         )
+        if memory is not None:
+            ivf = moved_to_file(ivf)  # lists grow by doubling: half of what they hold may be unused
         logger.info("%d vectors in %d cells, %d probed: recall@10 %.3f", len(rows), ivf.nlist, probes, recall)
         return cls(**parts, ivf=ivf, num_probes=probes, recall=recall)
 
@@ -207,11 +226,37 @@ class NeighborIndex:
     def num_vectors(self) -> int:
         if self._ivf is not None:
             return int(self._ivf.ntotal)
+        if self._coded is not None:
+            return len(self._coded.rows)
         return len(self._stored) if self._cells is None else self._cells.num_vectors
 
     @property
     def dim(self) -> int:
+        if self._coded is not None:
+            return int(self._coded.rows.shape[1])
         return int(self._ivf.d) if self._ivf is not None else int(self._stored.shape[1])
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the index needs to answer, about; rows in a mapped file are not among it."""
+        if self._coded is not None:
+            return self._coded.num_bytes
+        cells = 0 if self._ivf is None else self._ivf.nlist * self.dim * 4 + self.num_vectors * 8
+        return self.num_vectors * self.dim * 4 + cells
+
+    def summary(self) -> str:
+        """The index in a sentence.
+
+        Examples
+        --------
+        >>> NeighborIndex.build(np.eye(3)).summary()
+        '3 vectors of 3 components, exact: 0.0 MB in memory, recall@10 1.000'
+        """
+        probed = "" if self.num_probes_ is None else f" ({self.num_probes_} cells probed)"
+        return (
+            f"{self.num_vectors:,} vectors of {self.dim} components, {self.kind}{probed}: "
+            f"{self.num_bytes / 1e6:,.1f} MB in memory, recall@10 {self.recall_:.3f}"
+        )
 
     @property
     def _stored(self) -> torch.Tensor:
@@ -221,9 +266,8 @@ class NeighborIndex:
         return stored
 
     def __repr__(self) -> str:
-        return (
-            f"NeighborIndex(num_vectors={self.num_vectors}, dim={self.dim}, metric={self.metric!r}, kind={self.kind!r})"
-        )
+        shape = f"num_vectors={self.num_vectors}, dim={self.dim}"
+        return f"NeighborIndex({shape}, metric={self.metric!r}, kind={self.kind!r})"
 
     def search(self, queries: FloatArray | torch.Tensor, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The ``k`` nearest vectors of each query, nearest first.
@@ -236,9 +280,10 @@ class NeighborIndex:
         k = min(int(k), self.num_vectors)
         inner = self.metric == "cosine"
         if self._ivf is not None:
-            prepared = _prepare(queries, self.metric, self._scale, torch.device("cpu"), dim=self.dim)
-            return ivf_search(self._ivf, prepared.numpy(), k, self.num_probes_ or 1, inner=inner)
-        prepared = _prepare(queries, self.metric, self._scale, self.device, dim=self.dim)
+            return ivf_search(self._ivf, self.prepare(queries, "cpu").numpy(), k, self.num_probes_ or 1, inner=inner)
+        if self._coded is not None:
+            return self._coded.search(self.prepare(queries, "cpu").numpy(), k)
+        prepared = prepare(queries, self.metric, self._scale, self.device, dim=self.dim)
         if self._cells is None:
             distances, ids = exact_neighbors(prepared, self._stored, k, inner=inner)
         else:
@@ -248,7 +293,7 @@ class NeighborIndex:
     def prepare(self, vectors: FloatArray | torch.Tensor, device: str | torch.device | None = None) -> torch.Tensor:
         """Vectors as they are compared with :meth:`rows`: float32, checked, scaled or of unit length."""
         place = self.device if device is None else torch.device(device)
-        return _prepare(vectors, self.metric, self._scale, place, dim=self.dim)
+        return prepare(vectors, self.metric, self._scale, place, dim=self.dim)
 
     def add(self, vectors: FloatArray | torch.Tensor) -> NDArray[np.int64]:
         """Append rows and return their ids. The kind, the cells and the probes stay as they were built.
@@ -257,10 +302,14 @@ class NeighborIndex:
         many have been added, or they lie elsewhere, build it anew.
         """
         before = self.num_vectors
-        place = torch.device("cpu") if self._ivf is not None else self.device
-        rows = _prepare(vectors, self.metric, self._scale, place, dim=self.dim)
+        place = self.device if self._ivf is None and self._coded is None else torch.device("cpu")
+        rows = prepare(vectors, self.metric, self._scale, place, dim=self.dim)
         if self._ivf is not None:
+            if is_view(self._ivf):
+                self._ivf = own_copy(self._ivf)
             self._ivf.add(rows.numpy())
+        elif self._coded is not None:
+            self._coded = self._coded.added(rows.numpy())
         elif self._cells is not None:
             self._cells = grown_cells(self._cells, rows)
         else:
@@ -279,14 +328,15 @@ class NeighborIndex:
         """
         fresh = copy.copy(self)
         if self._ivf is not None:
-            faiss = import_optional("faiss", extra="all", purpose="An approximate neighbour index (kind='ivf')")
-            fresh._ivf = faiss.clone_index(self._ivf)
+            fresh._ivf = own_copy(self._ivf)
         return fresh
 
     def rows(self) -> torch.Tensor:
         """The rows as they are compared: scaled (diffusion) or of unit length (cosine)."""
         if self._ivf is not None:
             return torch.from_numpy(ivf_rows(self._ivf))
+        if self._coded is not None:
+            return torch.from_numpy(self._coded.rows)
         return self._stored if self._cells is None else self._cells.rows()
 
     def state(self) -> State:
@@ -297,6 +347,8 @@ class NeighborIndex:
         if self._ivf is not None:
             faiss = import_optional("faiss", extra="all", purpose="Saving an approximate neighbour index")
             arrays["ivf"] = faiss.serialize_index(self._ivf)
+        elif self._coded is not None:
+            arrays |= self._coded.arrays()
         else:
             arrays["rows"] = self.rows().cpu().numpy()
         if self._cells is not None:
@@ -309,6 +361,8 @@ class NeighborIndex:
             "num_probes": self.num_probes_,
             "recall": self.recall_,
         }
+        if self._coded is not None:
+            config["num_candidates"] = self._coded.num_candidates
         return arrays, config
 
     @classmethod
@@ -322,6 +376,9 @@ class NeighborIndex:
         parts["scale"] = checked_array(arrays, "scale", (shape[1],)) if metric == "diffusion" else None
         if kind == "ivf":
             parts["ivf"] = checked_ivf(arrays, shape, inner=metric == "cosine")
+        elif kind in CODED:
+            checked_probes(config)
+            parts["coded"] = CodedLists.from_state(arrays, config, shape, inner=metric == "cosine")
         else:
             rows = torch.from_numpy(checked_array(arrays, "rows", shape)).to(place)
             if kind == "exact":
@@ -341,40 +398,3 @@ class NeighborIndex:
     def load(cls, folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> NeighborIndex:
         """Read what :meth:`save` wrote."""
         return cls.from_state(*read_state(folder), device=device)
-
-
-def _check_scale(metric: str, scale: FloatArray | None) -> NDArray[np.float32] | None:
-    if (metric == "diffusion") != (scale is not None):
-        got = "no scale" if scale is None else "a scale"
-        raise InputError(
-            f"metric={metric!r} came with {got}. Pass scale=mu**t (one number a component) together with "
-            "metric='diffusion', and with no other."
-        )
-    return None if scale is None else np.asarray(scale, dtype=np.float32)
-
-
-def _prepare(
-    vectors: FloatArray | torch.Tensor,
-    metric: str,
-    scale: NDArray[np.float32] | None,
-    device: torch.device,
-    *,
-    dim: int | None,
-) -> torch.Tensor:
-    """Vectors as the rows that are compared: float32 on ``device``, finite, scaled or of unit length."""
-    rows = torch.as_tensor(vectors).detach().to(device=device, dtype=torch.float32)
-    if rows.ndim != 2 or (dim is not None and rows.shape[1] != dim):
-        expected = "(rows, dim)" if dim is None else f"(rows, {dim})"
-        raise InputError(
-            f"vectors of shape {tuple(rows.shape)} came, expected {expected}. "
-            "A single vector is passed as one row: v[None, :]."
-        )
-    if not bool(torch.isfinite(rows).all()):
-        raise FeatureError("vectors hold NaN or infinite values; an index needs finite numbers.")
-    if scale is not None:
-        if scale.shape != (rows.shape[1],):
-            raise InputError(f"scale has shape {scale.shape}, expected ({rows.shape[1]},): one per component.")
-        rows = rows * torch.from_numpy(scale).to(device)
-    if metric == "cosine":
-        rows = unit_rows(rows)
-    return rows.contiguous()

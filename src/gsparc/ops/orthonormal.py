@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -21,13 +23,16 @@ def weighted_moments(values: Tensor, weights: Tensor | None = None) -> tuple[Ten
     return mean, (w * centred).T @ centred
 
 
-def orthonormal_layer(values: Tensor, *, jitter: float = 1e-6) -> tuple[Tensor, Tensor]:
+def orthonormal_layer(
+    values: Tensor, *, jitter: float = 1e-6, average: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
     """Offset and weight of the output layer that make ``values`` centred and orthonormal.
 
     The paper's orthogonalisation step: with ``C C^T`` the Cholesky factorisation of the
     centred second moments of ``values [m, k]``, ``(values - offset) @ weight`` with
     ``weight = (C^-1)^T`` has mean zero and ``Y^T Y = m I``. The factor multiplies on the
     right, and no sign is changed afterwards, so that orthonormality is kept exactly.
+    Where ``values`` are a process' share of a batch, ``average`` makes their moments those of the whole batch.
 
     Examples
     --------
@@ -38,6 +43,10 @@ def orthonormal_layer(values: Tensor, *, jitter: float = 1e-6) -> tuple[Tensor, 
     True
     """
     offset, covariance = weighted_moments(values)
+    if average is not None:
+        mean = offset
+        offset = average(mean)
+        covariance = average(covariance + torch.outer(mean - offset, mean - offset))
     k = covariance.shape[0]
     scale = covariance.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     eye = torch.eye(k, dtype=covariance.dtype, device=covariance.device)

@@ -8,9 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gsparc.ops.laplacian import walk
+from gsparc._mapped import release
+from gsparc.ops.laplacian import _rows_times, operator_degrees, row_steps, walk
 
-__all__ = ["RitzPairs", "rayleigh_ritz", "solve_ritz"]
+__all__ = ["RitzPairs", "rayleigh_ritz", "rayleigh_ritz_streamed", "solve_ritz"]
+
+_BLOCK_ENTRIES = 4_000_000
 
 
 class RitzPairs(NamedTuple):
@@ -70,3 +73,33 @@ def rayleigh_ritz(
     energy = (weighted @ average).double()
     gram, energy = (gram + gram.T) / 2, (energy + energy.T) / 2
     return solve_ritz(gram, energy, offset.double(), rank_tolerance=1e-7)
+
+
+def rayleigh_ritz_streamed(
+    indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, values: np.ndarray, *, tau: float = 0.0
+) -> RitzPairs:
+    """:func:`rayleigh_ritz` for ``values [n, m]`` that lie in a file: a block of rows at a time, in double precision.
+
+    ``P 1 = 1``, so centring can wait until all is summed: with ``o = sum_i pi_i f_i`` both matrices lose ``o o^T``.
+    """
+    degrees = torch.from_numpy(operator_degrees(indptr, weights, tau=tau))
+    total, functions = float(degrees.sum()), torch.from_numpy(values)
+    width = values.shape[1]
+    offset, mean = torch.zeros(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
+    gram, energy = torch.zeros(2, width, width, dtype=torch.float64)
+    if tau:
+        mean = torch.stack([part.double().sum(dim=0) for part in functions.split(1 << 18)]).sum(dim=0) / len(values)
+    for start, stop in row_steps(indptr, _BLOCK_ENTRIES):
+        own = functions[start:stop].double()
+        pi = (degrees[start:stop] / total)[:, None]
+        moved = own + tau * mean
+        if indptr[stop] > indptr[start]:
+            moved = moved + _rows_times(indptr, indices, weights, functions, start, stop)
+        weighted = (pi * own).T
+        offset += weighted.sum(dim=1)
+        gram += weighted @ own
+        energy += weighted @ (moved / degrees[start:stop, None])
+        release(indices)
+    outer = torch.outer(offset, offset)
+    gram, energy = gram - outer, energy - outer
+    return solve_ritz((gram + gram.T) / 2, (energy + energy.T) / 2, offset, rank_tolerance=1e-7)

@@ -38,6 +38,7 @@ class Service:
     max_bytes: int
     timeout: float
     token_set: bool
+    watch_s: float | None = None
 
 
 def create_app(
@@ -107,7 +108,7 @@ def create_app(
         redirect_slashes=False,
         lifespan=_lifespan(watch_s),
     )
-    app.state.service = Service(holder, batcher, metrics, max_rows, max_bytes, timeout, token is not None)
+    app.state.service = Service(holder, batcher, metrics, max_rows, max_bytes, timeout, token is not None, watch_s)
     app.include_router(router)
     app.include_router(static_router)
     add_handlers(app)

@@ -21,12 +21,14 @@ __all__ = ["AnnouncingServer", "JsonErrorProtocol", "address", "listen"]
 _MAX_HEAD = 64 * 2**10
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket; that it cannot be had is said before a model is loaded."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A bound socket; that it cannot be had is said before a model is loaded. Several ``shared`` ones may be bound."""
     name = host.strip("[]")
     listener = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((name, port))
     except (OSError, OverflowError) as error:
         listener.close()
@@ -74,13 +76,16 @@ class JsonErrorProtocol(HttpToolsProtocol):
 class AnnouncingServer(uvicorn.Server):
     """Calls ``on_start`` with its address once it takes requests."""
 
+    settles = True
+
     def __init__(self, config: uvicorn.Config, on_start: Callable[[str], object] | None, url: str) -> None:
         super().__init__(config)
         self._on_start, self._url = on_start, url
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        settle()
+        if self.settles:
+            settle()
         if self.started and self._on_start is not None:
             self._on_start(self._url)
 

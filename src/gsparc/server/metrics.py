@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -11,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "merged"]
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -53,6 +56,9 @@ class Metrics:
         )
         for result in ("ok", "failed"):
             self._reloads.labels(result)
+        self._folder: Path | None = None
+        self._worker = 0
+        self.retired = False  # another process has taken the place of this one
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count one answer."""
@@ -70,6 +76,55 @@ class Metrics:
         self._reloads.labels("ok" if ok else "failed").inc()
         self._stale.set(0 if ok else 1)
 
+    def share(self, folder: Path, worker: int) -> None:
+        """Let the processes of one service tell each other their figures through files in ``folder``."""
+        self._folder, self._worker = folder, worker
+
+    def publish(self) -> None:
+        """Write the figures of this process down for the others."""
+        if self._folder is not None and not self.retired:
+            path = self._folder / f"{self._worker}.prom"
+            fresh = path.with_suffix(".new")
+            fresh.write_bytes(generate_latest(self.registry))
+            fresh.replace(path)
+
     def text(self) -> bytes:
-        """The exposition format."""
-        return generate_latest(self.registry)
+        """The exposition format; of several processes those of all, each sample with the number of its worker."""
+        if self._folder is None:
+            return generate_latest(self.registry)
+        self.publish()
+        files = sorted(self._folder.glob("*.prom"), key=lambda path: int(path.stem))
+        return merged((path.stem, path.read_text(encoding="utf-8")) for path in files).encode()
+
+
+def merged(texts: Iterable[tuple[str, str]]) -> str:
+    """One exposition out of several, with the label ``worker`` on every sample.
+
+    Examples
+    --------
+    >>> print(merged([("0", "# TYPE a gauge\\na 1.0"), ("1", "# TYPE a gauge\\na{b='c'} 2.0")]), end="")
+    # TYPE a gauge
+    a{worker="0"} 1.0
+    a{worker="1",b='c'} 2.0
+    """
+    families: dict[str, tuple[list[str], list[str]]] = {}  # by name: what is said of it, and its samples
+    for worker, text in texts:
+        family = ""
+        for line in text.splitlines():
+            if line.startswith("# "):
+                family = line.split(" ", 3)[2]
+                said = families.setdefault(family, ([], []))[0]
+                if line not in said:
+                    said.append(line)
+            elif line:
+                families.setdefault(family, ([], []))[1].append(_labelled(line, worker))
+    return "".join(f"{line}\n" for said, samples in families.values() for line in (*said, *samples))
+
+
+def _labelled(sample: str, worker: str) -> str:
+    """A sample with one more label; its name ends at the first brace or space."""
+    name, brace, rest = sample.partition("{")
+    if brace and " " not in name:
+        return f'{name}{{worker="{worker}",{rest}'
+    name, _, value = sample.partition(" ")
+    return f'{name}{{worker="{worker}"}} {value}'

@@ -12,7 +12,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from gsparc.server.metrics import Metrics
 from gsparc.server.nodes import NodeTable
 from gsparc.server.requests import RowReader
 
-__all__ = ["LoadedModel", "ModelHolder", "load_table_model", "settle"]
+__all__ = ["LoadedModel", "ModelHolder", "load_mapped_model", "load_table_model", "settle"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,13 @@ def load_table_model(folder: Path) -> Any:
     from gsparc.tables.model import TableModel
 
     return TableModel.load(folder)
+
+
+def load_mapped_model(folder: Path) -> Any:
+    """The way of several processes: the arrays stay in their file, which all of them share."""
+    from gsparc.tables.model import TableModel
+
+    return TableModel.load(folder, mapped=True)
 
 
 @dataclass(eq=False)
@@ -108,6 +115,7 @@ class ModelHolder:
         self._lock = asyncio.Lock()
         self._tried = _signature(self.folder)
         self.problem: str | None = None  # why the folder's present contents are not in use
+        self.ask: Callable[[], Awaitable[str | None]] | None = None  # who loads instead, where that is another process
         self.current = self._read()
         metrics.model_in_use(self.current.version, self.current.loaded_at)
 
@@ -121,22 +129,35 @@ class ModelHolder:
         self._warm(loaded)
         return loaded
 
-    async def reload(self) -> bool:
-        """Take what the folder holds now into use; when it cannot be, the model in use stays. True if swapped."""
+    @property
+    def behind(self) -> bool:
+        """Whether the folder holds something that was not tried yet."""
+        now = _signature(self.folder)
+        return now is not None and now != self._tried  # None: between the two renames of a save
+
+    async def reload(self) -> str | None:
+        """Take what the folder holds now into use; its version, or None where it cannot be used and the old stays."""
         async with self._lock:
-            self._tried = _signature(self.folder)
-            try:
-                fresh = await asyncio.to_thread(self._read)
-            except Exception as error:
-                self._refuse(error)
-                return False
-            self.current, self.problem = fresh, None
-            self._metrics.model_in_use(fresh.version, fresh.loaded_at)
-            self._metrics.reloaded(ok=True)
-            if gc.get_freeze_count():
+            if self.ask is not None:
+                return await self.ask()
+            version = await asyncio.to_thread(self.reload_now)
+            if version is not None and gc.get_freeze_count():
                 asyncio.get_running_loop().call_later(_SETTLE_S, settle)
-            logger.info("model %s is in use", fresh.version)
-            return True
+            return version
+
+    def reload_now(self) -> str | None:
+        """:meth:`reload` by this thread."""
+        self._tried = _signature(self.folder)
+        try:
+            fresh = self._read()
+        except Exception as error:
+            self._refuse(error)
+            return None
+        self.current, self.problem = fresh, None
+        self._metrics.model_in_use(fresh.version, fresh.loaded_at)
+        self._metrics.reloaded(ok=True)
+        logger.info("model %s is in use", fresh.version)
+        return fresh.version
 
     def _refuse(self, error: Exception) -> None:
         expected = isinstance(error, (GsparcError, OSError))
@@ -150,10 +171,9 @@ class ModelHolder:
 
     async def watch(self, seconds: float) -> None:
         """Look every ``seconds`` whether the folder was replaced; runs until cancelled."""
-        while True:
+        while self.ask is None:
             await asyncio.sleep(seconds)
-            now = _signature(self.folder)
-            if now is not None and now != self._tried:  # None: between the two renames of a save
+            if self.behind:
                 await self.reload()
 
 

@@ -185,9 +185,10 @@ async def reload(request: Request) -> Response:
     if not service.token_set:
         message = "reloading by request needs a service that was started with a token; the folder is watched anyway."
         raise ApiError(403, "no_token_set", message)
-    if not await service.holder.reload():
+    version = await service.holder.reload()
+    if version is None:
         raise ApiError(409, "reload_failed", f"the old model stays in use: {service.holder.problem}")
-    return _json({"version": service.holder.current.version})
+    return _json({"version": version})
 
 
 @router.get("/openapi.json", include_in_schema=False)

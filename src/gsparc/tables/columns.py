@@ -14,7 +14,7 @@ from gsparc.exceptions import DamagedModelError, InputError
 from gsparc.tables._guess import describe_values, guess_role, is_unique, looks_like_classes
 from gsparc.tables._types import is_number, is_text, plain_table
 
-__all__ = ["Columns", "EdgeColumns", "describe_columns", "guess_columns", "guess_edge_columns"]
+__all__ = ["Columns", "EdgeColumns", "describe_columns", "edge_columns_like", "guess_columns", "guess_edge_columns"]
 
 _TARGETS = ("label", "class", "target", "y")
 _IDS = re.compile(r"^(id|node|node_?id|key|uuid|.*[_-]id|[a-z]+Id)$", re.IGNORECASE)
@@ -243,3 +243,18 @@ def guess_edge_columns(
 def _usual(names: list[str], usual: tuple[str, ...]) -> str | None:
     by_name = {name.lower(): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), None)
+
+
+def edge_columns_like(known: EdgeColumns, table: pa.Table, source: str | None, target: str | None) -> EdgeColumns:
+    """Columns of a further edge table: as given, as in the fit (``known``), or guessed.
+
+    Examples
+    --------
+    >>> edge_columns_like(EdgeColumns("a", "b"), pa.table({"src": [1], "a": [1], "b": [2]}), None, None)
+    EdgeColumns(source='a', target='b', weight=None)
+    """
+    names = table.column_names
+    if source is None and target is None and known.source in names and known.target in names:
+        source, target = known.source, known.target
+    weight = known.weight if known.weight in names else None
+    return guess_edge_columns(table, source=source, target=target, weight=weight)

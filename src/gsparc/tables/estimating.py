@@ -190,7 +190,9 @@ def _fit_classifier(run: _Run) -> Any:
     given: dict[str, Any] = ({"max_steps": _MAP_STEPS} if large else {}) | steps
     spectral = SpectralMap(**given, checkpoint=None if folder is None else Path(folder) / "map")
     quick = settings.backbone == "auto" and large
-    model = SparcClassifier(settings.backbone, heads=_QUICK_HEADS if quick else None, spectral_map=spectral, **steps)
+    heads = _QUICK_HEADS if quick else None
+    memory = settings.memory_of_each
+    model = SparcClassifier(settings.backbone, heads=heads, spectral_map=spectral, index_memory=memory, **steps)
     return model.fit(run.X, run.y[run.seen], graph=run.graph, validation=run.validation)
 
 
@@ -200,7 +202,8 @@ def _links(run: _Run, record: dict[str, Any]) -> tuple[Any, Array | None]:
     def fit() -> Any:
         steps = run.common("spectral_steps", "refine_steps")
         maps = 1 if len(run.seen) > _QUICK_FROM else "auto"
-        return SparcLinkPredictor(n_maps=maps, **steps).fit(run.X, graph=run.graph)
+        model = SparcLinkPredictor(n_maps=maps, index_memory=run.settings.memory_of_each, **steps)
+        return model.fit(run.X, graph=run.graph)
 
     words = f"fitting the link predictor on {run.graph.num_edges:,} edges"
     model = run.stages.estimator("links", words, run.clock.time("links", fit))

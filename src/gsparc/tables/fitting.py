@@ -45,10 +45,18 @@ class FitSettings:
     holdout: float = 0.2
     coverage: float = 0.9
     verbose: int = 0
+    index_memory: int | None = None  # bytes, of all indexes together
 
     def identity(self) -> dict[str, Any]:
         """What changes the result."""
-        return {name: value for name, value in vars(self).items() if name not in ("verbose", "device")}
+        left_out = {"verbose", "device"} | ({"index_memory"} if self.index_memory is None else set())
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    @property
+    def memory_of_each(self) -> int | None:
+        """Bytes that the indexes of one estimator may keep in memory."""
+        count = len({"classes", "links"} & set(self.tasks))
+        return None if self.index_memory is None else self.index_memory // max(count, 1)
 
 
 def check_settings(settings: FitSettings, target: str | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from gsparc._validation import check_memory
 from gsparc.exceptions import DamagedModelError, FeatureError, ModelFolderError
 from gsparc.graph import Graph
 from gsparc.model_store import bounded_tensors, read_document, read_model, write_folder
@@ -19,7 +21,7 @@ from gsparc.tables.columns import Columns, EdgeColumns
 from gsparc.tables.edges import bare, kept_edges, with_edges
 from gsparc.tables.estimating import estimate
 from gsparc.tables.evaluating import evaluate_model
-from gsparc.tables.fitting import FitSettings, open_stages, prepare
+from gsparc.tables.fitting import FitSettings, Material, open_stages, prepare
 from gsparc.tables.growing import grow_model
 from gsparc.tables.joining import Ids, read_labels
 from gsparc.tables.picture import Picture
@@ -122,6 +124,7 @@ class TableModel:
         device: str = "auto",
         max_steps: int | None = None,
         holdout: float = 0.2,
+        index_memory: int | str | None = None,
         checkpoint: Path | None = None,
         progress: Progress = lambda sentence, done: None,
         verbose: int = 0,
@@ -139,6 +142,9 @@ class TableModel:
         holdout : float
             Share of the rows that is held out, groups as a whole: half of it decides when to stop and how the networks
             are weighed, half is measured on and sizes the prediction sets. Both join the model afterwards.
+        index_memory : int or str, optional
+            Bytes, or a text such as ``"2GB"``, that the indexes of the known nodes may keep in memory, all together;
+            beyond, they keep codes there and the rows in a mapped file.
         checkpoint : path, optional
             Folder in which the results of finished stages are kept, and of an unfinished one the networks that are
             ready. A later call with the same data and settings goes on from there.
@@ -146,8 +152,25 @@ class TableModel:
             Gets a sentence before each stage, and the share of the work that is done by then.
         """
         settings = FitSettings(tuple(tasks), n_clusters, backbone, seed, device, max_steps, holdout, verbose=verbose)
+        if index_memory is not None:
+            settings = replace(settings, index_memory=check_memory("index_memory", index_memory))
         progress("reading the columns and joining the edges", 0.0)
         material = prepare(nodes, edges, columns, edge_columns, settings, lambda note: progress(f"note: {note}", 0.0))
+        return cls.fit_material(material, columns, edge_columns, settings, checkpoint=checkpoint, progress=progress)
+
+    @classmethod
+    def fit_material(
+        cls,
+        material: Material,
+        columns: Columns,
+        edge_columns: EdgeColumns,
+        settings: FitSettings,
+        *,
+        checkpoint: Path | None = None,
+        progress: Progress = lambda sentence, done: None,
+    ) -> Self:
+        """:meth:`fit` for tables that are numbers already."""
+        seed = settings.seed
         stages = open_stages(material, columns, settings, checkpoint, progress)
         found = estimate(material, settings, stages)
         order = material.split.order
@@ -200,6 +223,12 @@ class TableModel:
         """Positions of the known nodes that one is linked to; None where the model was saved without edges."""
         graph = self.graph
         return None if graph is None else graph.neighbors(index).astype(np.int64)
+
+    def indexes(self) -> dict[str, str]:
+        """The indexes of the known nodes in a sentence each, with their memory and measured recall, by estimator."""
+        found = {name: getattr(part, "index_", None) for name, part in self.parts.items()}
+        plain = {name: getattr(index, "neighbors", index) for name, index in found.items() if index is not None}
+        return {name: index.summary() for name, index in plain.items()}
 
     def find(self, ids: Any) -> NDArray[np.int64]:
         """Positions of ids among the known nodes, -1 for unknown ones."""
@@ -329,9 +358,17 @@ class TableModel:
         write_folder(folder, config, arrays, files={PREPROCESS: self.preprocess.to_bytes()}, documents=documents)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Self:
-        """Read a model that was written by :meth:`save`; nothing in the folder is executed."""
-        found = read_model(folder)
+    def load(cls, folder: str | os.PathLike[str], *, mapped: bool | None = None) -> Self:
+        """Read a model that was written by :meth:`save`; nothing in the folder is executed.
+
+        With ``mapped`` its arrays stay in their file, and processes that do so share the memory. Default: where an
+        index that does not have to fit into memory was saved.
+        """
+        found = read_model(folder, mapped=mapped)
+        if found.config.get("class") == "StoreModel":
+            from gsparc.storage.model import StoreModel
+
+            return StoreModel.from_files(found, folder)  # type: ignore[return-value]
         if found.config.get("class") != "TableModel":
             raise ModelFolderError(
                 f"{str(folder)!r} holds a {found.config.get('class')}, expected a model of 'gsparc fit --nodes "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import pyarrow as pa
 from gsparc.exceptions import DataNotFoundError, GsparcError, InputError
 from gsparc.tables._types import infer_types, plain_column, python_column, unify
 
-__all__ = ["FORMATS", "Reject", "read_table", "row_numbers", "stream_table", "table_files"]
+__all__ = ["FORMATS", "Reject", "file_format", "read_table", "row_numbers", "stream_table", "table_files"]
 
 FORMATS = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".jsonl", ".ndjson")
 _TEXT_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -71,7 +72,7 @@ def read_table(path: str | os.PathLike[str], *, what: str = "nodes", columns: Se
         if absent:
             raise InputError(f"{path} has no column {absent[0]!r}. Its columns: {', '.join(table.column_names)}.")
         table = table.select(list(columns))
-    if any(_format(file) in (".csv", ".tsv") for file in files):
+    if any(file_format(file) in (".csv", ".tsv") for file in files):
         table = infer_types(table)
     return table
 
@@ -93,7 +94,7 @@ def _read_file(path: Path) -> pa.Table:
 
 
 def _raise(reject: Reject) -> NoReturn:
-    where = "line" if _format(Path(reject.file)) in _TEXT_FORMATS else "row"
+    where = "line" if file_format(Path(reject.file)) in _TEXT_FORMATS else "row"
     raise InputError(f"{reject.file}, {where} {reject.row}: {reject.reason}. Correct it or take it out.")
 
 
@@ -142,7 +143,7 @@ def table_files(path: str | os.PathLike[str], *, what: str = "nodes") -> list[Pa
     """The files behind a path, a folder or a pattern, sorted; an error that says what is missing."""
     given = Path(path)
     if given.is_dir():
-        found = sorted(p for p in given.iterdir() if p.is_file() and p.name[0] not in "._" and _format(p))
+        found = sorted(p for p in given.iterdir() if p.is_file() and p.name[0] not in "._" and file_format(p))
         if not found:
             raise DataNotFoundError(f"the folder {given} has no table of {what}. Tables end in {', '.join(FORMATS)}.")
         return found
@@ -155,12 +156,12 @@ def table_files(path: str | os.PathLike[str], *, what: str = "nodes") -> list[Pa
     if not found:
         raise DataNotFoundError(f"there is no table of {what} {given}. Pass the path of a file, a folder or a pattern.")
     for file in found:
-        if not _format(file):
+        if not file_format(file):
             raise InputError(f"{file} is of a kind that is not read. Tables end in {', '.join(FORMATS)}.")
     return found
 
 
-def _format(path: Path) -> str:
+def file_format(path: Path) -> str:
     """The suffix that says the format, in small letters; empty if there is none."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"] and suffixes[-2:-1] and suffixes[-2] in _TEXT_FORMATS:
@@ -169,24 +170,28 @@ def _format(path: Path) -> str:
 
 
 def _batches(path: Path, rows: int, rejects: Callable[[Reject], None]) -> Iterator[pa.RecordBatch]:
-    suffix = _format(path)
+    suffix = file_format(path)
 
     def reject(row: int, reason: str) -> None:
         rejects(Reject(str(path), row, None, reason))
 
     if path.stat().st_size == 0:
         raise InputError(f"{path} is empty; a table was expected.")
+    if suffix == ".parquet":
+        from gsparc.tables._parquet import parquet_batches
+
+        return parquet_batches(path, rows)
     if suffix in (".csv", ".tsv"):
         from gsparc.tables._delimited import csv_blocks
 
         blocks = csv_blocks(path, "\t" if suffix == ".tsv" else None, reject)
-        return _rebatched(((block.lines, block.cells) for block in blocks), rows)
+        return rebatched(((block.lines, block.cells) for block in blocks), rows)
     if suffix in (".jsonl", ".ndjson"):
         return _json_batches(path, rows, reject)
-    return _rebatched(_numbered(_binary_batches(path, suffix, rows)), rows)
+    return rebatched(_numbered(_arrow_batches(path, rows)), rows)
 
 
-def _rebatched(blocks: Iterator[tuple[np.ndarray, pa.RecordBatch]], rows: int) -> Iterator[pa.RecordBatch]:
+def rebatched(blocks: Iterator[tuple[np.ndarray, pa.RecordBatch]], rows: int) -> Iterator[pa.RecordBatch]:
     """Blocks of any size as batches of ``rows`` rows, or fewer where rows are long."""
     waiting: list[tuple[np.ndarray, pa.RecordBatch]] = []
     count = size = 0
@@ -241,28 +246,29 @@ def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[np.ndarray, p
         row += batch.num_rows
 
 
-def _binary_batches(path: Path, suffix: str, rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of a Parquet, Feather or Arrow file, checked and with plain types."""
+def _arrow_batches(path: Path, rows: int) -> Iterator[pa.RecordBatch]:
+    """Batches of a Feather or Arrow file, checked and with plain types."""
+    with in_words(path, "Feather or Arrow"):
+        for batch in _arrow(path, rows):
+            yield plain_batch(batch, path)
+
+
+@contextlib.contextmanager
+def in_words(path: Path, kind: str) -> Iterator[None]:
+    """Whatever Arrow says about a file it cannot read, as one sentence that names the file."""
     try:
-        batches = _parquet(path, rows) if suffix == ".parquet" else _arrow(path, rows)
-        for batch in batches:
-            batch.validate(full=True)  # a damaged file must not make us read outside its buffers
-            _refuse_repeats(batch.schema.names, path)
-            columns = [plain_column(column) for column in batch.columns]
-            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        yield
     except GsparcError:
         raise
     except _ARROW_ERRORS as error:
-        kind = "Parquet" if suffix == ".parquet" else "Feather or Arrow"
         raise InputError(f"{path} cannot be read as {kind}: {str(error)[:200]}. Write the file again.") from error
 
 
-def _parquet(path: Path, rows: int) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        _refuse_repeats(file.schema_arrow.names, path)
-        yield from file.iter_batches(batch_size=rows)
+def plain_batch(batch: pa.RecordBatch, path: Path) -> pa.RecordBatch:
+    """A batch of a binary file, checked and with plain types."""
+    batch.validate(full=True)  # a damaged file must not make us read outside its buffers
+    refuse_repeats(batch.schema.names, path)
+    return pa.RecordBatch.from_arrays([plain_column(column) for column in batch.columns], names=batch.schema.names)
 
 
 def _arrow(path: Path, rows: int) -> Iterator[pa.RecordBatch]:
@@ -284,7 +290,7 @@ def _arrow(path: Path, rows: int) -> Iterator[pa.RecordBatch]:
             yield from ipc.open_stream(source)
 
 
-def _refuse_repeats(names: list[str], path: Path) -> None:
+def refuse_repeats(names: list[str], path: Path) -> None:
     if len(set(names)) < len(names):
         again = next(name for name in names if names.count(name) > 1)
         raise InputError(f"{path} has more than one column {again!r}. Give each column a name of its own.")

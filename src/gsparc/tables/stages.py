@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gsparc._files import write_text
+from gsparc._processes import world
 from gsparc.exceptions import CheckpointError, ModelFolderError
 from gsparc.model_store import read_folder, write_folder
 from gsparc.training.checkpoints import keep_loops
@@ -65,7 +66,7 @@ class Stages:
         self.folder, self._progress = folder, progress
         self._weights: Mapping[str, float] = {}
         self._done = 0.0
-        if folder is not None:
+        if folder is not None and world().first:
             self._open(folder, name)
 
     def _open(self, folder: Path, name: str) -> None:
@@ -120,21 +121,39 @@ class Stages:
         save: Callable[[Any, Path], object],
     ) -> Any:
         path = None if self.folder is None else self.folder / stage
-        if path is not None and path.exists():
-            try:
-                result = load(path)
-            except ModelFolderError:
-                _log.info("what %s keeps of %r cannot be read; it is done again", path.parent.name, stage)
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                self.announce(stage, f"{sentence}: done before")
-                return result
+        kept = None if path is None else _kept(path, load)
+        if _everyone(kept is not None):
+            self.announce(stage, f"{sentence}: done before")
+            return kept
         self.announce(stage, sentence)
         if path is None:
             return compute()
         loops = path.parent / _LOOPS / stage
         with keep_loops(loops):  # of a stage that is stopped half-way, the networks that were ready are kept
             result = compute()
-        save(result, path)
-        shutil.rmtree(loops, ignore_errors=True)
+        if world().first:
+            save(result, path)
+            shutil.rmtree(loops, ignore_errors=True)
         return result
+
+
+def _kept(path: Path, load: Callable[[Path], Any]) -> Any:
+    """What an earlier run has left of a stage; ``None`` if nothing that can be used."""
+    if not path.exists():
+        return None
+    try:
+        return load(path)
+    except ModelFolderError:
+        if world().first:
+            _log.info("what %s keeps of %r cannot be read; it is done again", path.parent.name, path.name)
+            shutil.rmtree(path, ignore_errors=True)
+        return None
+
+
+def _everyone(flag: bool) -> bool:
+    """Whether ``flag`` is true in all processes: a stage is skipped by all of them, or by none."""
+    if world().size == 1:
+        return flag
+    from gsparc.training.distributed import everyone
+
+    return everyone(flag)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gsparc._mapped import release
 from gsparc._typing import Features
 from gsparc.graph import Graph
 from gsparc.nn.spectral_map import SparseRows
@@ -59,13 +60,14 @@ class Scaling:
             mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel() / n
             square = np.asarray(matrix.multiply(matrix).sum(axis=0, dtype=np.float64)).ravel() / n
             return cls._columns(mean, np.sqrt(np.clip(square - mean**2, 0.0, None)))
-        X = np.asarray(X)
+        X = np.asarray(X)  # a view of what is mapped
         blocks = [slice(start, start + 65_536) for start in range(0, n, 65_536)]  # no copy of all of X
         filled = sum(np.count_nonzero(X[part]) for part in blocks)
         if width > 1 and filled < 0.5 * n * width and all((X[part] >= 0).all() for part in blocks):
             return cls(True, None, None)
         mean = sum((X[part].sum(axis=0, dtype=np.float64) for part in blocks), np.zeros(width)) / max(n, 1)
         square = sum((np.square(X[part] - mean).sum(axis=0) for part in blocks), np.zeros(width)) / max(n, 1)
+        release(X)
         return cls._columns(mean, np.sqrt(square))
 
     @classmethod
@@ -83,16 +85,18 @@ class FeatureSource:
         self.device = torch.device(device)
         self.num_rows, self.num_columns = int(X.shape[0]), int(X.shape[1])
         self.scaling = scaling
+        self._pages = (X.data, X.indices) if sp.issparse(X) else (X,)
         self._dense: Tensor | None = None
         if sp.issparse(X):
             matrix: Any = X
-            self._pointers = as_tensor(matrix.indptr.astype(np.int64)).to(self.device)
+            self._pointers = as_tensor(np.asarray(matrix.indptr, np.int64)).to(self.device)
             self._columns = as_tensor(matrix.indices).to(self.device)
-            self._values = as_tensor(matrix.data.astype(np.float32, copy=False)).to(self.device)
+            self._values = as_tensor(np.asarray(matrix.data, np.float32)).to(self.device)
             # a fifth full or more: dense products of one batch are faster than gathers
             self._scatter = matrix.nnz > 0.2 * self.num_rows * self.num_columns or self.device.type == "cuda"
         else:
-            dense = as_tensor(np.asarray(X, dtype=np.float32))
+            # half precision stays as it is, and is widened a batch at a time
+            dense = as_tensor(np.asarray(X) if X.dtype == np.float16 else np.asarray(X, dtype=np.float32))
             self._dense = dense.to(self.device) if self._fits(dense) else dense
         self._shift = None if scaling.shift is None else as_tensor(scaling.shift).to(self.device)
         self._factor = None if scaling.factor is None else as_tensor(scaling.factor).to(self.device)
@@ -125,17 +129,21 @@ class FeatureSource:
         matrix.check_format(full_check=True)
         return cls(matrix, scaling, device)
 
+    def release(self) -> None:
+        """Let go of the pages of features that lie in a file."""
+        release(*self._pages)
+
     def _fits(self, dense: Tensor) -> bool:
         if self.device.type != "cuda":
             return True
         free, _ = torch.cuda.mem_get_info(self.device)
-        return dense.numel() * 4 < 0.6 * free
+        return dense.numel() * dense.element_size() < 0.6 * free
 
     def rows(self, index: Tensor) -> Tensor | SparseRows:
         """Scaled rows ``index [B]`` as network input."""
         if self._dense is None:
             return self._sparse_rows(index)
-        x = self._dense[index.to(self._dense.device)].to(self.device, non_blocking=True)
+        x = self._dense[index.to(self._dense.device)].to(self.device, non_blocking=True).float()
         if self._shift is None or self._factor is None:  # scaled by rows
             length = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64)  # squares may overflow
             return (x * (self.num_columns**0.5 / length.clamp_min(1e-12))).float()

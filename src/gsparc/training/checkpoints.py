@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gsparc._processes import world
 from gsparc.exceptions import CheckpointError, OutputError
+from gsparc.training.distributed import bytes_from_first
 
 __all__ = ["digest", "finished_loop", "keep_loops", "load_checkpoint", "next_loop", "save_checkpoint"]
 
@@ -88,7 +90,25 @@ def save_checkpoint(folder: str | os.PathLike[str], tensors: dict[str, Tensor], 
 def load_checkpoint(
     folder: str | os.PathLike[str], fingerprint: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The checkpoint in ``folder``, ``None`` if there is none, an error if it is another fit's."""
+    """The checkpoint in ``folder``, ``None`` if there is none, an error if it is another fit's.
+
+    Of several processes the first reads; the others, which may be on machines without that folder, get a copy.
+    """
+    if world().size == 1:
+        return _load(folder, fingerprint, folder)
+    path = Path(folder) / _NAME
+    data = bytes_from_first(path.read_bytes() if world().first and path.exists() else None)
+    if data is None:
+        return None
+    with tempfile.TemporaryDirectory() as copied:
+        (Path(copied) / _NAME).write_bytes(data)
+        return _load(copied, fingerprint, folder)
+
+
+def _load(
+    folder: str | os.PathLike[str], fingerprint: str, named: str | os.PathLike[str]
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """``named`` is the folder that errors speak of."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(folder) / _NAME
@@ -103,11 +123,12 @@ def load_checkpoint(
             raise ValueError("its contents are not those that were saved")
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise CheckpointError(
-            f"the checkpoint {str(path)!r} cannot be read ({error}). Delete it to start from the beginning."
+            f"the checkpoint {str(Path(named) / _NAME)!r} cannot be read ({error}). "
+            "Delete it to start from the beginning."
         ) from error
     if record.get("fingerprint") != fingerprint:
         raise CheckpointError(
-            f"the checkpoint in {str(folder)!r} was written by a fit with other data or settings. "
+            f"the checkpoint in {str(named)!r} was written by a fit with other data or settings. "
             "Use the same data, parameters and random_state, or another checkpoint folder."
         )
     return tensors, record

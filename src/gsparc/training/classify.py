@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gsparc._processes import World, world
 from gsparc.training.batches import as_tensor
+from gsparc.training.distributed import computed_together
 
 __all__ = ["ClassTask", "Inputs", "Judge", "class_logits", "fit_temperature"]
 
@@ -56,7 +58,8 @@ class ClassTask:
     judge
         Labelled nodes that are not trained on; may be ``None``.
     batch_size, chunk
-        Rows a step, rows at once when judging.
+        Rows a step, rows at once when judging. Where several processes train together each has its own rows, and
+        `batch_size` counts those of all.
     extra
         A further term of the loss, such as one on edges.
     """
@@ -75,8 +78,13 @@ class ClassTask:
         extra: ExtraLoss | None = None,
     ) -> None:
         self.module, self.inputs, self.judge, self.extra, self.chunk = module, inputs, judge, extra, chunk
+        here = world() if len(rows) >= world().size else World()  # too few to share out: all take all of them
+        sizes = [min(here.share(batch_size), len(rows[rank :: here.size])) for rank in range(here.size)]
+        # shares may differ by a row: weighted like this their mean is the mean over the rows
+        self.weight = sizes[here.rank] * here.size / sum(sizes)
+        rows, targets = rows[here.rank :: here.size], targets[here.rank :: here.size]
         self.rows, self.targets = as_tensor(rows).to(device), as_tensor(targets).to(device)
-        self.batch_size = min(batch_size, len(rows))
+        self.batch_size = sizes[here.rank]
         self._order, self._used = torch.arange(len(rows), device=device), len(rows)
         if judge is not None:
             self._judged, self._labels = as_tensor(judge.rows).to(device), as_tensor(judge.labels).to(device)
@@ -85,7 +93,7 @@ class ClassTask:
         """Mean cross-entropy of one batch."""
         pick = self._next(generator)
         logits = self.module(*self.inputs(self.rows[pick])).float()
-        loss = F.cross_entropy(logits, self.targets[pick])
+        loss = self.weight * F.cross_entropy(logits, self.targets[pick])
         return loss if self.extra is None else loss + self.extra(generator)
 
     def _next(self, generator: torch.Generator) -> Tensor:
@@ -101,7 +109,8 @@ class ClassTask:
     def judged_logits(self) -> Tensor:
         """Logits of the nodes that judge."""
         assert self.judge is not None
-        return class_logits(self.module, self.judge.inputs, self._judged, chunk=self.chunk)
+        inputs = self.judge.inputs
+        return computed_together(lambda rows: class_logits(self.module, inputs, rows, chunk=self.chunk), self._judged)
 
     def evaluate(self) -> float | None:
         """Accuracy on the judging nodes, with a little of their likelihood to order equals."""

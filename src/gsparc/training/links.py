@@ -7,12 +7,47 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gsparc._processes import world
 from gsparc.nn.objectives import info_nce_loss
 from gsparc.nn.spectral_map import SpectralNet
 from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
+from gsparc.training.distributed import computed_together, gather, gathered
 from gsparc.training.spectral import HeldOut, distinct_values, values_at
 
-__all__ = ["LinkTask", "Retrieval", "mean_reciprocal_rank"]
+__all__ = ["LinkTask", "Retrieval", "joint_info_nce", "mean_reciprocal_rank"]
+
+
+def joint_info_nce(
+    source: Tensor, target: Tensor, temperature: float, pairs: tuple[Tensor, Tensor] | None = None
+) -> Tensor:
+    """InfoNCE over the batches of all processes, each the others' negatives; the mean over processes is the loss.
+
+    Parameters
+    ----------
+    source, target
+        ``[B, k]`` values at the two ends of this process' edges.
+    pairs
+        Numbers ``[B]`` of their nodes: a pair that shares a node with another is not its negative, and one with twice
+        the same node counts for nothing.
+    """
+    if world().size == 1 and pairs is None:
+        return info_nce_loss(source, target, temperature)
+    source, target = F.normalize(source, dim=1), F.normalize(target, dim=1)
+    forth = source @ gathered(target).T / temperature  # [B, size * B]
+    back = target @ gathered(source).T / temperature
+    own = torch.arange(len(source), device=source.device)
+    place = own + world().rank * len(own)  # of this process' pairs among all
+    if pairs is None:
+        return 0.5 * (F.cross_entropy(forth, place) + F.cross_entropy(back, place))
+    first, second = (torch.cat(gather(ids)) for ids in pairs)
+    proper = first != second
+    shared = (first[place, None] == first) | (second[place, None] == second) | ~proper
+    losses = torch.zeros_like(forth[:, 0])
+    for logits, crossed in ((forth, first[place, None] == second), (back, second[place, None] == first)):
+        false = shared | crossed
+        false[own, place] = False
+        losses = losses + F.cross_entropy(logits.masked_fill(false, float("-inf")), place, reduction="none")
+    return 0.5 * (losses * proper[place]).sum() * world().size / proper.sum().clamp_min(1)
 
 
 def mean_reciprocal_rank(scores: Tensor, truth: Tensor) -> float:
@@ -76,7 +111,7 @@ class LinkTask:
     retrieval
         What held-out nodes are ranked against, or ``None``.
     batch_size, temperature
-        Edges a step, each the others' negatives; softmax temperature of the cosines.
+        Edges a step (of all processes), each the others' negatives; softmax temperature of the cosines.
     """
 
     def __init__(
@@ -91,7 +126,7 @@ class LinkTask:
         temperature: float,
     ) -> None:
         self.module, self.features, self.sampler = module, features, sampler
-        self.batch_size, self.temperature = batch_size, temperature
+        self.batch_size, self.temperature = world().share(batch_size), temperature
         device = features.device
         self.train_rows = as_tensor(train).to(device)
         self.retrieval = retrieval
@@ -102,6 +137,11 @@ class LinkTask:
     def loss(self, generator: torch.Generator) -> Tensor:
         """InfoNCE over one batch; a pair that shares a node with another is not its negative."""
         source, target = self.sampler.sample(self.batch_size, generator)
+        if world().size > 1:
+            nodes = torch.cat([source, target])
+            values = distinct_values(self.module, self.features, self.train_rows, nodes).float()
+            ends = values[: self.batch_size], values[self.batch_size :]
+            return joint_info_nce(*ends, self.temperature, (source, target))
         keep = source != target  # self-loops of the operator say nothing about links
         source, target = source[keep], target[keep]
         if len(source) == 0:  # few edges, many nodes: a batch of nothing but self-loops moves nothing
@@ -119,6 +159,9 @@ class LinkTask:
         """Mean reciprocal rank of held-out nodes' neighbours."""
         if self.retrieval is None:
             return None
-        queries = F.normalize(values_at(self.module, self.features, self._queries, raw=True), dim=1)
-        candidates = F.normalize(values_at(self.module, self.features, self._candidates, raw=True), dim=1)
+
+        def embed(rows: Tensor) -> Tensor:
+            return F.normalize(values_at(self.module, self.features, rows, raw=True), dim=1)
+
+        queries, candidates = (computed_together(embed, rows) for rows in (self._queries, self._candidates))
         return mean_reciprocal_rank(queries @ candidates.T, self.retrieval.truth)

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from gsparc._processes import world
 from gsparc._runtime import progress_bar, torch_generator
 from gsparc.exceptions import InputError
 from gsparc.training.checkpoints import digest, finished_loop, load_checkpoint, next_loop, save_checkpoint
+from gsparc.training.distributed import average_gradients, everyone, from_first, gather, mean_of, share_module
 
 __all__ = ["LoopResult", "LoopSettings", "Task", "run_loop"]
 
@@ -90,7 +92,7 @@ class _State:
 
     def __init__(self, task: Task, settings: LoopSettings, device: torch.device) -> None:
         self.task, self.settings, self.device = task, settings, device
-        self.generator = torch_generator(settings.seed, device)
+        self.generator = torch_generator(world().seed(settings.seed), device)
         self.parameters = [p for p in task.module.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
             self.parameters,
@@ -109,10 +111,9 @@ class _State:
             for name, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value).clone()
         tensors |= {f"best.{name}": value for name, value in (self.best or {}).items()}
-        tensors["rng.own"] = self.generator.get_state()
-        tensors["rng.cpu"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            tensors["rng.cuda"] = torch.cuda.get_rng_state(self.device)
+        for name, state in self._random_states().items():
+            for rank, value in enumerate(gather(state)):
+                tensors[f"rng.{name}" + (f".{rank}" if rank else "")] = value
         result = self.result
         record: dict[str, Any] = {
             "fingerprint": self.settings.fingerprint,
@@ -123,8 +124,12 @@ class _State:
             "stopped_early": result.stopped_early,
             "since_best": self.since_best,
         }
-        if self.settings.checkpoint is not None:
+        if self.settings.checkpoint is not None and world().first:
             save_checkpoint(self.settings.checkpoint, tensors, record)
+
+    def _random_states(self) -> dict[str, Tensor]:
+        states = {"own": self.generator.get_state(), "cpu": torch.get_rng_state()}
+        return states | ({"cuda": torch.cuda.get_rng_state(self.device)} if self.device.type == "cuda" else {})
 
     def restore(self) -> None:
         if self.settings.checkpoint is None:
@@ -141,10 +146,7 @@ class _State:
             slot = self.optimizer.state[self.parameters[int(number)]]
             on_cpu = name == "step" and self.device.type == "cpu"
             slot[name] = value if on_cpu else value.to(self.device)
-        self.generator.set_state(part["rng"]["own"])
-        torch.set_rng_state(part["rng"]["cpu"])
-        if "cuda" in part["rng"]:
-            torch.cuda.set_rng_state(part["rng"]["cuda"], self.device)
+        self._restore_random(part["rng"], record["steps"])
         best_score = record["best_score"]
         self.result = LoopResult(
             history=record["history"],
@@ -155,10 +157,25 @@ class _State:
         )
         self.since_best = record["since_best"]
 
+    def _restore_random(self, states: dict[str, Tensor], steps: int) -> None:
+        own = f".{world().rank}" if world().rank else ""
+        if f"own{own}" not in states:  # saved by fewer processes: this one must not repeat another's draws
+            fresh = world().seed(self.settings.seed + steps)
+            self.generator.manual_seed(fresh)
+            torch.manual_seed(fresh)
+            return
+        self.generator.set_state(states[f"own{own}"])
+        torch.set_rng_state(states[f"cpu{own}"])
+        if f"cuda{own}" in states:
+            torch.cuda.set_rng_state(states[f"cuda{own}"], self.device)
+
     def evaluate(self, mean_loss: float) -> None:
+        share_module(self.task.module)  # machines that differ may round differently
         self.task.module.eval()
         with torch.no_grad():
             score = self.task.evaluate()
+        if score is not None:
+            (score,) = from_first(score)  # all must stop at the same step
         self.task.module.train()
         entry = {"step": float(self.result.steps), "loss": mean_loss}
         if score is not None:
@@ -189,6 +206,9 @@ def run_loop(task: Task, settings: LoopSettings, device: torch.device) -> LoopRe
     The same seed on the same machine gives the same weights, also when the loop was
     killed and started again from its checkpoint. Global random state is left as it was.
     Within :func:`~gsparc.training.checkpoints.keep_loops` a loop that has ended before is not run again.
+
+    Where several processes train together (:func:`~gsparc.training.distributed.joined`), each draws its own
+    batches, gradients are averaged, and all end with the same weights.
     """
     place = next_loop() if settings.checkpoint is None else None
     return _run(task, settings, device) if place is None else _run_once(place, task, settings, device)
@@ -198,13 +218,14 @@ def _run_once(place: Path, task: Task, settings: LoopSettings, device: torch.dev
     """The result that the same loop has left in ``place``, or that of running it now, which is left there."""
     name = _likeness(task.module, settings, device)
     found = finished_loop(place, name)
-    if found is not None:
+    if everyone(found is not None) and found is not None:
         _log.info("%s: done before", settings.description)
         task.module.load_state_dict(found[0])
         task.module.eval()
         return LoopResult(**found[1]["result"])
     result = _run(task, settings, device)
-    save_checkpoint(place, task.module.state_dict(), {"fingerprint": name, "result": vars(result)})
+    if world().first:
+        save_checkpoint(place, task.module.state_dict(), {"fingerprint": name, "result": vars(result)})
     return result
 
 
@@ -220,7 +241,8 @@ def _run(task: Task, settings: LoopSettings, device: torch.device) -> LoopResult
     """Run from the start, or from the checkpoint that the settings name."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(settings.seed)
+        torch.manual_seed(world().seed(settings.seed))
+        share_module(task.module)
         state = _State(task, settings, device)
         state.restore()
         _steps(state)
@@ -235,7 +257,7 @@ def _steps(state: _State) -> None:
     task.module.train()
     losses = torch.zeros((), device=state.device)
     counted, saved = 0, time.monotonic()
-    with progress_bar(settings.description, settings.steps, show=settings.show_progress) as bar:
+    with progress_bar(settings.description, settings.steps, show=settings.show_progress and world().first) as bar:
         while result.steps < settings.steps and not result.stopped_early:
             for group in state.optimizer.param_groups:
                 group["lr"] = settings.learning_rate * learning_rate_at(result.steps, settings)
@@ -243,13 +265,14 @@ def _steps(state: _State) -> None:
                 loss = task.loss(state.generator)
             state.optimizer.zero_grad(set_to_none=True)
             loss.backward()
+            average_gradients(state.parameters)
             nn.utils.clip_grad_norm_(state.parameters, settings.clip)
             state.optimizer.step()
             losses += loss.detach()
             counted += 1
             result.steps += 1
             if result.steps % settings.eval_every == 0 or result.steps == settings.steps:
-                mean_loss = float(losses) / counted
+                mean_loss = mean_of(float(losses) / counted)
                 if not math.isfinite(mean_loss):
                     raise InputError(
                         f"training diverged at step {result.steps} (the loss is {mean_loss}). "
@@ -260,11 +283,11 @@ def _steps(state: _State) -> None:
                 state.evaluate(mean_loss)
                 bar.update(result.steps, loss=f"{mean_loss:.4g}", **_score_field(result))
                 result.stopped_early = state.since_best >= settings.patience
-                if settings.checkpoint is not None and (
-                    time.monotonic() - saved >= settings.checkpoint_seconds or result.stopped_early
-                ):
-                    state.save()
-                    saved = time.monotonic()
+                if settings.checkpoint is not None:
+                    (waited,) = from_first(time.monotonic() - saved)
+                    if waited >= settings.checkpoint_seconds or result.stopped_early:
+                        state.save()
+                        saved = time.monotonic()
         if settings.checkpoint is not None:
             state.save()
 

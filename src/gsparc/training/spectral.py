@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gsparc._processes import world
 from gsparc._runtime import torch_generator
 from gsparc.graph import Graph
 from gsparc.nn.objectives import contrastive_loss, generalisation_score, rayleigh_loss
@@ -15,6 +16,7 @@ from gsparc.nn.spectral_map import SpectralNet
 from gsparc.ops.orthonormal import orthonormal_layer
 from gsparc.ops.ritz import solve_ritz
 from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
+from gsparc.training.distributed import average, computed_together
 
 __all__ = ["HeldOut", "SpectralTask", "distinct_values", "hold_out", "values_at"]
 
@@ -102,7 +104,7 @@ class SpectralTask:
     objective
         ``"contrastive"`` or ``"rayleigh"``.
     batch_size
-        Edges a step.
+        Edges a step, of all processes together where several train.
     keep
         Leading functions that will be kept, and are judged; all by default.
     """
@@ -123,7 +125,8 @@ class SpectralTask:
     ) -> None:
         self.module, self.features, self.sampler = module, features, sampler
         self.keep = module.out_channels if keep is None else keep
-        self.objective, self.batch_size, self.nested = objective, batch_size, nested
+        self.objective, self.batch_size, self.nested = objective, max(world().share(batch_size), 2), nested
+        self._average = average if world().size > 1 else None
         self.train_rows = as_tensor(train).to(features.device)
         self._score = None if held is None else _HeldOutScore(self, held, seed)
 
@@ -140,18 +143,19 @@ class SpectralTask:
             return self._rayleigh(generator)
         source, target = self.ends(self.batch_size, generator)
         with torch.autocast(source.device.type, enabled=False):
-            return contrastive_loss(source, target, nested=self.nested)
+            return contrastive_loss(source, target, nested=self.nested, average=self._average)
 
     def _rayleigh(self, generator: torch.Generator) -> Tensor:
         # orthogonalisation step on one batch: sets the output layer, no gradient
         with torch.no_grad():  # dropout stays on: both batches see the same kind of functions
             ends = torch.cat(self.ends(self.batch_size, generator))
-            self.module.set_output_layer(*orthonormal_layer(ends))
+            self.module.set_output_layer(*orthonormal_layer(ends, average=self._average))
         # gradient step on another batch: trains everything below the output layer
         source, target = self.ends(self.batch_size, generator)
         offset, rotation = self.module.offset, self.module.rotation
         with torch.autocast(source.device.type, enabled=False):
-            return rayleigh_loss((source - offset) @ rotation, (target - offset) @ rotation)
+            source, target = (source - offset) @ rotation, (target - offset) @ rotation
+            return rayleigh_loss(source, target, average=self._average)
 
     def evaluate(self) -> float | None:
         """Share of the held-out nodes' edges that the functions explain."""
@@ -189,8 +193,8 @@ class _HeldOutScore:
 
     def __call__(self) -> float:
         task = self.task
-        values = values_at(task.module, task.features, self.rows, raw=True).double()
-        values = values[self.inverse]
+        values = computed_together(lambda rows: values_at(task.module, task.features, rows, raw=True), self.rows)
+        values = values.double()[self.inverse]
         source, target = values[: self.count], values[self.count : 2 * self.count]
         ends = torch.cat([source, target])
         offset = ends.mean(dim=0)

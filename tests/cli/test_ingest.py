@@ -1,0 +1,120 @@
+"""``gsparc ingest``, and the commands that take a store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of 120 nodes in two groups."""
+    path, rng = tmp_path_factory.mktemp("store"), np.random.default_rng(0)
+    kind = np.arange(120) % 2
+    vectors = rng.normal(size=(120, 4)) + 2 * np.eye(4)[kind]
+    pq.write_table(
+        pa.table({"id": np.arange(120) + 5, "v": vectors.tolist(), "label": kind.tolist()}), path / "n.parquet"
+    )
+    source = np.repeat(np.arange(120), 3)
+    target = (source + 2 * rng.integers(1, 9, size=360)) % 120
+    pq.write_table(pa.table({"source": source + 5, "target": target + 5}), path / "e.parquet")
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path, inside) -> Path:
+    done = inside(
+        "ingest", "--nodes", folder / "n.parquet", "--edges", folder / "e.parquet", "-o", folder / "store", "-q"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "120 nodes" in done.stdout
+    return folder / "store"
+
+
+def test_info_describes_and_verifies(store: Path, inside) -> None:
+    done = inside("info", store, "--verify", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["kind"], said["nodes"], said["verified"], said["classes"]) == ("store", 120, True, [0, 1])
+
+
+def test_embed_writes_coordinates_of_all_nodes(store: Path, folder: Path, inside) -> None:
+    done = inside(
+        "embed", store, "-o", folder / "c.npy", "--components", 3, "--max-steps", 5, "--model-out", folder / "map"
+    )
+    assert done.returncode == 0, done.stderr
+    coordinates = np.load(folder / "c.npy")
+    assert coordinates.shape == (120, 3)
+    done = inside("embed", store, "--model", folder / "map", "-o", folder / "c.parquet")
+    assert done.returncode == 0, done.stderr
+    table = pq.read_table(folder / "c.parquet")
+    assert table["id"].to_pylist() == list(range(5, 125))
+    np.testing.assert_allclose(table["c1"].to_numpy(), coordinates[:, 0], atol=1e-6)
+
+
+def test_fit_and_predict(store: Path, folder: Path, inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gsparc.storage import fitting
+
+    monkeypatch.setattr(fitting, "SMALL", 100)
+    done = inside("fit", "--store", store, "-o", folder / "model", "--max-steps", 40, "-q", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tasks"] == ["classes", "links"]
+    done = inside("predict", folder / "model", folder / "n.parquet", "-o", folder / "out.parquet", "-q")
+    assert done.returncode == 0, done.stderr
+    out = pq.read_table(folder / "out.parquet")
+    assert np.mean(np.array(out["class"].to_pylist()) == np.arange(120) % 2) > 0.85
+    done = inside("info", folder / "model")
+    assert done.returncode == 0, done.stderr
+    assert "StoreModel" in done.stdout
+    done = inside("fit", "--store", store, "-o", folder / "other", "--backbone", "phormer", "-q")
+    assert done.returncode == 1
+    assert "up to 200,000 nodes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["fit", "--store", "{store}", "--nodes", "{folder}/n.parquet", "-o", "{folder}/m"],
+            "holds nodes and edges already",
+        ),
+        (["fit", "--store", "{folder}/nothing", "-o", "{folder}/m"], "there is no store"),
+        (
+            [
+                "ingest",
+                "--nodes",
+                "{folder}/n.parquet",
+                "--edges",
+                "{folder}/e.parquet",
+                "-o",
+                "{folder}/x",
+                "--memory",
+                "1MB",
+            ],
+            "512MB",
+        ),
+        (
+            [
+                "ingest",
+                "--nodes",
+                "{folder}/n.parquet",
+                "--edges",
+                "{folder}/e.parquet",
+                "-o",
+                "{folder}/x",
+                "--dtype",
+                "int8",
+            ],
+            "unknown dtype",
+        ),
+    ],
+)
+def test_wrong_usage(store: Path, folder: Path, inside, arguments: list[str], words: str) -> None:
+    done = inside(*[argument.format(store=store, folder=folder) for argument in arguments])
+    assert done.returncode in (1, 2)
+    assert words in " ".join(done.stderr.replace("│", " ").split())
