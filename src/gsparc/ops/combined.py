@@ -26,6 +26,7 @@ __all__ = ["CombinedIndex", "combined_scores_reference"]
 
 _SCREENED_ROWS = 4096  # nodes from which it pays to score roughly first
 _ROUNDING = 1e-5  # of sums in float32, with room
+_REUSED_CELLS = 1 << 21  # scores whose 8 MB the allocator keeps for the next block
 _LEADING = 0.75  # weight from which the spectral cosine alone says well enough who may be best
 
 
@@ -307,7 +308,12 @@ class CombinedIndex:
         return self._rows
 
     def _query_block(self) -> int:
-        return max(1, block_cells(self._neighbors.device) // max(self.num_vectors, 1))
+        cells = block_cells(self._neighbors.device)
+        if (
+            self._neighbors.device.type == "cpu"
+        ):  # blocks of a few MB are used again; larger ones are mapped anew each time
+            cells = min(cells, _REUSED_CELLS)
+        return max(1, cells // max(self.num_vectors, 1))
 
     def add(
         self, spectral: FloatArray | torch.Tensor, features: Any, prior: FloatArray | None = None
