@@ -115,7 +115,11 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> Any:
 
     if isinstance(X, Store):
         X = X.X
-    if is_mapped(X.data if sp.issparse(X) else X) and X.ndim == 2 and X.dtype in (np.float32, np.float16):
+    if (
+        is_mapped(getattr(X, "data", None) if sp.issparse(X) else X)
+        and X.ndim == 2
+        and X.dtype in (np.float32, np.float16)
+    ):
         return _check_mapped(estimator, X, reset=reset)
     try:
         # sorted CSR with 32-bit indices where possible; tables and lists through scikit-learn

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gsparc.exceptions import InputError
-from gsparc.tables.drift import drift, share_interval, total_variation, total_variation_noise
+from gsparc.metrics import share_interval
+from gsparc.tables.drift import drift, total_variation, total_variation_noise
 
 
 def test_nothing_has_changed() -> None:

@@ -120,12 +120,16 @@ def run(
 
     Example:  gsparc fit --store store --index-memory 2GB -o model
 
-    With --dataset or --recipe a single classifier is fitted on ready-made features, as before.
+    With --dataset or --recipe a single classifier is fitted on ready-made features.
 
     Example:  gsparc fit --recipe phormer/pubmed --evaluate -o model
     """
     if store is not None:
         _refuse_other_sources(dataset, nodes, edges, recipe)
+        said = {"--id": id_column, "--target": target, "--text": text, "--numeric": numeric, "--group": group}
+        said |= {"--categorical": categorical, "--ignore": ignore, "--edge-source": edge_source}
+        said |= {"--edge-target": edge_target, "--edge-weight": edge_weight}
+        _refuse_beside_a_store(said, {"--resume": resume, "--report": report, "--evaluate": evaluate})
         _check_folder(output)
     else:
         _check_usage(dataset, nodes, edges, recipe, backbone)
@@ -220,6 +224,18 @@ def _refuse_other_sources(*others: object) -> None:
         )
 
 
+def _refuse_beside_a_store(columns: dict[str, Any], others: dict[str, Any]) -> None:
+    """What a store has settled, or what is not done with one, must not be ignored in silence."""
+    for name, value in columns.items():
+        if value:
+            raise typer.BadParameter(
+                "what the columns are was said when the store was made: pass this to gsparc ingest.", param_hint=name
+            )
+    for name, value in others.items():
+        if value:
+            raise typer.BadParameter("it goes with --nodes and --edges, not with --store.", param_hint=name)
+
+
 def _check_usage(
     dataset: str | None, nodes: Path | None, edges: Path | None, recipe: str | None, backbone: str | None
 ) -> None:
@@ -231,7 +247,10 @@ def _check_usage(
     if dataset is not None and nodes is not None:
         raise typer.BadParameter("pass either --dataset or --nodes and --edges, not both.", param_hint="--dataset")
     if dataset is None and nodes is None and recipe is None:
-        raise typer.BadParameter("pass --dataset, or --nodes and --edges, or a --recipe.", param_hint="--dataset")
+        raise typer.BadParameter(
+            "pass a node table and an edge table (--nodes, --edges), a --store, a --dataset or a --recipe.",
+            param_hint="--nodes",
+        )
     if recipe is not None and backbone is not None:
         raise typer.BadParameter(
             "a recipe says which backbone it is for; pass one of the two.", param_hint="--backbone"

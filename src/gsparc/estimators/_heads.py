@@ -279,8 +279,8 @@ class NetHead:
         module, seen = self.module, view.seen
         if not isinstance(module, TokenTransformer) or seen is None or index.is_cuda:
             return None
-        if len(seen.table) * module.hidden_channels > _PROJECTED:
-            return None
+        if len(index) <= _TOKEN_CHUNK or len(seen.table) * module.hidden_channels > _PROJECTED:
+            return None  # a few nodes do not repay it, and their answers should not depend on their order
         near = view.token_nodes(self.settings.num_tokens)
         if near is None:
             return None
@@ -290,11 +290,7 @@ class NetHead:
         sizes = 2.0 ** torch.arange(1, count + 1).view(-1, 1, 1)
         module.eval()
         # nodes that are near one another read the same rows, which then are in the cache
-        visits = (
-            torch.sort(seen.tokens.cell_of(near[index, 0])).indices
-            if len(index) > _TOKEN_CHUNK
-            else torch.arange(len(index))
-        )
+        visits = torch.sort(seen.tokens.cell_of(near[index, 0])).indices
         out = table.new_empty(len(index), module.out_channels)
         for part in visits.split(_TOKEN_CHUNK):
             rows = index[part]

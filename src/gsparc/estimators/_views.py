@@ -271,7 +271,9 @@ class NodeView:
         Looked for once, for all nodes of the view; None too where they would not fit into memory.
         """
         assert self.seen is not None
-        if self._coordinates is None or len(self) * 2**num_tokens > _CACHED:
+        if self._coordinates is None or self._coordinates.shape[1] != self.seen.index.dim:
+            return None  # nodes that are found otherwise than by their coordinates
+        if len(self) * 2**num_tokens > _CACHED:
             return None
         if num_tokens not in self._nodes:
             own = torch.arange(len(self), device=self.source.device) if self.own else None

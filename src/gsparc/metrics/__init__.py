@@ -10,6 +10,7 @@ from gsparc.metrics.labels import (
     macro_f1,
     nmi,
     paired_difference,
+    share_interval,
 )
 from gsparc.metrics.links import (
     LinkRanks,
@@ -37,5 +38,6 @@ __all__ = [
     "rank_links",
     "residuals",
     "ritz_error",
+    "share_interval",
     "truth_matrix",
 ]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
+from scipy.stats import beta
 from scipy.stats import t as student
 from sklearn.metrics import adjusted_rand_score, f1_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
@@ -22,6 +23,7 @@ __all__ = [
     "macro_f1",
     "nmi",
     "paired_difference",
+    "share_interval",
 ]
 
 
@@ -158,3 +160,17 @@ def paired_difference(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> P
         return PairedDifference(mean, float("nan"), float("nan"))
     half = float(student.ppf((1 + confidence) / 2, n - 1) * difference.std(ddof=1) / np.sqrt(n))
     return PairedDifference(mean, mean - half, mean + half)
+
+
+def share_interval(hits: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share: it holds the true one at least that often, however few the rows.
+
+    Examples
+    --------
+    >>> [round(end, 3) for end in share_interval(0, 10)]
+    [0.0, 0.308]
+    """
+    tail = (1.0 - confidence) / 2
+    low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(1.0 - tail, hits + 1, count - hits)) if hits < count else 1.0
+    return low, high

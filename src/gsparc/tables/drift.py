@@ -8,27 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gsparc.exceptions import InputError
+from gsparc.metrics import share_interval
 
-__all__ = ["drift", "share_interval", "total_variation", "total_variation_noise"]
+__all__ = ["drift", "total_variation", "total_variation_noise"]
 
 _FAR = 2.0  # retrain when surely more than so many times the expected share of rows is far out
 _SHIFT = 0.1  # retrain when labels have surely shifted by so much
-
-
-def share_interval(hits: int, count: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a share: it holds the true one at least that often, however few the rows.
-
-    Examples
-    --------
-    >>> [round(end, 3) for end in share_interval(0, 10)]
-    [0.0, 0.308]
-    """
-    from scipy.stats import beta
-
-    tail = (1.0 - confidence) / 2
-    low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1.0 - tail, hits + 1, count - hits)) if hits < count else 1.0
-    return low, high
 
 
 def total_variation(one: ArrayLike, other: ArrayLike) -> float:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gsparc.exceptions import InputError, LabelError
-from gsparc.experiments.comparison import compare_classifiers, compare_links, interval
+from gsparc.experiments.comparison import compare_classifiers, compare_links, share_of
 from gsparc.tables.measuring import OURS
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _classes(model: TableModel, table: pa.Table, X: Any, keep: NDArray[np.bool_]
         "coverage": {
             "promised": coverage,
             "measured": float(hit.mean()),
-            "interval": interval(hit),
+            "interval": share_of(hit),
             "mean_size": float(said.members.sum(axis=1).mean()),
         },
         "abstained": float(said.abstained.mean()),

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gsparc.experiments.comparison import interval, paired_gain
+from gsparc.experiments.comparison import paired_gain, share_of
 from gsparc.experiments.sentences import summary_sentences
 
 __all__ = ["OURS", "answer", "confidence_figures", "edges_of", "gains", "plain_sentences", "reliability"]
@@ -52,7 +52,7 @@ def confidence_figures(
     covered = {
         "promised": coverage,
         "measured": float(hit.mean()),
-        "interval": interval(hit),
+        "interval": share_of(hit),
         "mean_size": float(size.mean()),
         "one_class": float((size == 1).mean()),
         "rows": len(y),
@@ -61,7 +61,7 @@ def confidence_figures(
     if linked.sum() < 20:
         return covered, None
     figures = [
-        {"edges": count, "accuracy": float(line[linked].mean()), "interval": interval(line[linked])}
+        {"edges": count, "accuracy": float(line[linked].mean()), "interval": share_of(line[linked])}
         for count, line in zip(_EDGES, right, strict=True)
     ]
     return covered, figures
