@@ -31,7 +31,7 @@ from gsparc.ops._knn import (
     smallest,
 )
 
-__all__ = ["CodedLists", "is_view", "mapped_rows", "mapped_view", "moved_to_file", "own_copy"]
+__all__ = ["CodedLists", "checked_ivf", "is_view", "mapped_rows", "mapped_view", "moved_to_file", "own_copy"]
 
 _PURPOSE = "An index that keeps codes in memory (kind='ivf-sq8' or 'ivf-pq')"
 _TRAIN_ROWS_PER_CELL = 50
@@ -90,6 +90,28 @@ def own_copy(index: Any) -> Any:
 def is_view(index: Any) -> bool:
     """Whether :func:`mapped_view` made it."""
     return bool(getattr(index, "referenced_objects", None))
+
+
+def checked_ivf(
+    arrays: dict[str, NDArray[Any]], shape: tuple[int, int], *, inner: bool, kind: str = "IndexIVFFlat"
+) -> Any:
+    """The saved inverted lists as an index of faiss of that ``kind``, over the same memory."""
+    faiss = import_optional("faiss", extra="all", purpose="Loading an approximate neighbour index")
+    data = arrays.get("ivf")
+    if data is None or data.dtype != np.uint8 or data.ndim != 1:
+        raise DamagedModelError("the inverted lists of the index are missing. Save the model again.")
+    try:
+        index = mapped_view(np.ascontiguousarray(data))
+    except (RuntimeError, MemoryError) as error:
+        reason = str(error).strip().splitlines()[-1:]
+        raise DamagedModelError(f"the inverted lists cannot be read {reason}. Save the model again.") from error
+    expected = (*shape, faiss.METRIC_INNER_PRODUCT if inner else faiss.METRIC_L2)
+    if not isinstance(index, getattr(faiss, kind)) or (index.ntotal, index.d, index.metric_type) != expected:
+        raise DamagedModelError(
+            f"the inverted lists do not hold {shape[0]} vectors of {shape[1]} components as described. "
+            "Save the model again."
+        )
+    return index
 
 
 class CodedLists:
@@ -227,23 +249,10 @@ class CodedLists:
         cls, arrays: dict[str, NDArray[Any]], config: dict[str, Any], shape: tuple[int, int], *, inner: bool
     ) -> CodedLists:
         """What :meth:`arrays` gave, over the same memory; DamagedModelError where it does not fit together."""
-        faiss = import_optional("faiss", extra="all", purpose=_PURPOSE)
-        data, rows = arrays.get("ivf"), arrays.get("rows")
-        if data is None or data.dtype != np.uint8 or data.ndim != 1:
-            raise DamagedModelError("the inverted lists of the index are missing. Save the model again.")
+        rows = arrays.get("rows")
         if rows is None or rows.dtype != np.float32 or rows.shape != shape:
             raise DamagedModelError("the rows of the index are missing or of another shape. Save the model again.")
-        try:
-            index = mapped_view(np.ascontiguousarray(data))
-        except (RuntimeError, MemoryError) as error:
-            reason = str(error).strip().splitlines()[-1:]
-            raise DamagedModelError(f"the inverted lists cannot be read {reason}. Save the model again.") from error
-        expected = (*shape, faiss.METRIC_INNER_PRODUCT if inner else faiss.METRIC_L2)
-        if not isinstance(index, faiss.IndexIVF) or (index.ntotal, index.d, index.metric_type) != expected:
-            raise DamagedModelError(
-                f"the inverted lists do not hold {shape[0]} vectors of {shape[1]} components as described. "
-                "Save the model again."
-            )
+        index = checked_ivf(arrays, shape, inner=inner, kind="IndexIVF")
         candidates = config.get("num_candidates")
         if not isinstance(candidates, int) or isinstance(candidates, bool) or candidates < 1:
             raise DamagedModelError(f"the index has num_candidates={candidates!r}, not a number. Save the model again.")

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gsparc._optional import import_optional
 from gsparc._validation import check_name
 from gsparc.exceptions import DamagedModelError, GsparcError, OutputError
-from gsparc.ops._coded import mapped_view
 from gsparc.ops._index_memory import CODED
 
-__all__ = ["State", "checked_array", "checked_config", "checked_ivf", "checked_probes", "read_state", "write_state"]
+__all__ = ["State", "checked_array", "checked_config", "checked_probes", "read_state", "write_state"]
 
 KINDS = ("cells", "exact", "ivf", *CODED)
 METRICS = ("cosine", "diffusion", "euclidean")
@@ -76,25 +74,6 @@ def checked_array(arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, 
             f"array {name!r} of the index: got {got}, expected float32 of shape {shape}. Save the model again."
         )
     return array if array.flags.writeable else np.array(array)  # torch wants memory that could be written to
-
-
-def checked_ivf(arrays: dict[str, NDArray[Any]], shape: tuple[int, int], *, inner: bool) -> Any:
-    faiss = import_optional("faiss", extra="all", purpose="Loading an approximate neighbour index")
-    data = arrays.get("ivf")
-    if data is None or data.dtype != np.uint8 or data.ndim != 1:
-        raise DamagedModelError("the inverted lists of the index are missing. Save the model again.")
-    try:
-        index = mapped_view(np.ascontiguousarray(data))
-    except (RuntimeError, MemoryError) as error:
-        reason = str(error).strip().splitlines()[-1:]
-        raise DamagedModelError(f"the inverted lists cannot be read {reason}. Save the model again.") from error
-    expected = (*shape, faiss.METRIC_INNER_PRODUCT if inner else faiss.METRIC_L2)
-    if not isinstance(index, faiss.IndexIVFFlat) or (index.ntotal, index.d, index.metric_type) != expected:
-        raise DamagedModelError(
-            f"the inverted lists do not hold {shape[0]} vectors of {shape[1]} components as described. "
-            "Save the model again."
-        )
-    return index
 
 
 def checked_probes(config: dict[str, Any]) -> tuple[int, float]:

@@ -20,7 +20,7 @@ from gsparc._runtime import resolve_device
 from gsparc._typing import FloatArray
 from gsparc._validation import check_name
 from gsparc.exceptions import InputError
-from gsparc.ops._coded import CodedLists, is_view, moved_to_file, own_copy
+from gsparc.ops._coded import CodedLists, checked_ivf, is_view, moved_to_file, own_copy
 from gsparc.ops._grown_cells import grown_cells
 from gsparc.ops._index_memory import CODED, within
 from gsparc.ops._index_state import (
@@ -29,7 +29,6 @@ from gsparc.ops._index_state import (
     State,
     checked_array,
     checked_config,
-    checked_ivf,
     checked_probes,
     read_state,
     write_state,
