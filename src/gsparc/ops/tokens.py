@@ -128,7 +128,9 @@ class TokenIndex:
     ) -> None:
         self.exact_tokens, self.oversample = exact_tokens, oversample
         self.cells = cells
-        self._index, self._rows, self._sums = index, rows, sums
+        in_memory = isinstance(rows, np.ndarray) and not isinstance(rows, np.memmap) and rows.flags.writeable
+        self._index, self._sums = index, sums
+        self._rows = torch.from_numpy(rows) if in_memory and rows.dtype == np.float32 else rows
         self._label = cells.labels()
         self._sizes = cells.sizes.float()
         self._total = sums.sum(dim=0, dtype=torch.float64).float()
@@ -201,12 +203,17 @@ class TokenIndex:
         own = self._check_exclude(exclude, len(queries))
         available = self.num_vectors - (own is not None)
         searched = min(num_tokens, max(0, (available - 1).bit_length() - 1) if available > 0 else 0)
-        out = self._sums.new_zeros(len(queries), num_tokens, self.num_columns)
+        shape = len(queries), num_tokens, self.num_columns
+        out = self._sums.new_empty(shape) if searched == num_tokens else self._sums.new_zeros(shape)
         if searched < num_tokens and available:
             rest = self._total if own is None else self._total - _read(self._rows, own, self._sums.device)
             out[:, searched:] = (rest / available).view(-1, 1, self.num_columns)
         if searched and len(queries) and searched <= self.exact_tokens:
-            self._fill_means(out[:, :searched], self._nearest(queries, 2**searched, own))
+
+            def means(some: Tensor, near: Tensor) -> None:
+                out[some, :searched] = self._means(near, searched)
+
+            self._each_nearest(queries, 2**searched, own, means)
         elif searched and len(queries):
 
             def fill(part: Tensor) -> None:
@@ -226,34 +233,38 @@ class TokenIndex:
         own = self._check_exclude(exclude, len(queries))
         if num_tokens > self.exact_tokens or 2**num_tokens >= self.num_vectors - (own is not None):
             return None
-        return self._nearest(queries, 2**num_tokens, own)
+        found = torch.empty(len(queries), 2**num_tokens, dtype=self.cells.order.dtype, device=queries.device)
+
+        def keep(some: Tensor, near: Tensor) -> None:
+            found[some] = near
+
+        self._each_nearest(queries, 2**num_tokens, own, keep)
+        return found
 
     def cell_of(self, nodes: Tensor) -> Tensor:
         """The cell of each of some nodes: those of one cell lie near one another."""
         return self._label[nodes]
 
-    def _nearest(self, queries: Tensor, reach: int, own: Tensor | None) -> Tensor:
-        found = torch.empty(len(queries), reach, dtype=self.cells.order.dtype, device=queries.device)
+    def _each_nearest(
+        self, queries: Tensor, reach: int, own: Tensor | None, use: Callable[[Tensor, Tensor], None]
+    ) -> None:
+        """Hand the ``reach`` nearest of all queries to ``use(which, near)``, those around the same cells together."""
         home = torch.cat([home_cells(self.cells, queries[few]) for few in blocks(len(queries), 1024)])
         home, visits = torch.sort(home, stable=True)
 
-        def fill(part: Tensor) -> None:
+        def find(part: Tensor) -> None:
             some = visits[part]
-            found[some] = near_lists(self.cells, queries[some], home[part], reach, None if own is None else own[some])
+            use(some, near_lists(self.cells, queries[some], home[part], reach, None if own is None else own[some]))
 
-        _each(list(torch.arange(len(queries), device=queries.device).split(self._near_block(reach))), fill)
-        return found
+        _each(list(torch.arange(len(queries), device=queries.device).split(self._near_block(reach))), find)
 
-    def _fill_means(self, out: Tensor, near: Tensor) -> None:
-        """Means (B, num_tokens, d) over the first 2, 4, ... of ``near``."""
-        count = out.shape[1]
-        for few in blocks(len(near), self._near_block(near.shape[1])):
-            if isinstance(self._rows, Tensor) and self._rows.dtype == torch.float32 and not self._rows.is_cuda:
-                sizes = 2.0 ** torch.arange(1, count + 1).view(-1, 1, 1)
-                out[few] = nested_sums(near[few], self._rows, count).div_(sizes).transpose(0, 1)
-            else:
-                x = _read(self._rows, near[few].flatten(), out.device).view(-1, near.shape[1], self.num_columns)
-                out[few] = torch.matmul(_prefix_means(count, near.shape[1], x.device), x)
+    def _means(self, near: Tensor, count: int) -> Tensor:
+        """Means (B, count, d) over the first 2, 4, ... of ``near``."""
+        if isinstance(self._rows, Tensor) and self._rows.dtype == torch.float32 and not self._rows.is_cuda:
+            sizes = 2.0 ** torch.arange(1, count + 1).view(-1, 1, 1)
+            return nested_sums(near, self._rows, count).div_(sizes).transpose(0, 1)
+        x = _read(self._rows, near.flatten(), self._sums.device).view(-1, near.shape[1], self.num_columns)
+        return torch.matmul(_prefix_means(count, near.shape[1], x.device), x)
 
     def _visits(self, queries: Tensor, own: Tensor | None, size: int) -> list[Tensor]:
         """Blocks of queries, near ones together: they read the same vectors and rows, which then are in the cache."""
