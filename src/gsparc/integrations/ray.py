@@ -168,7 +168,8 @@ def _start(ray: Any, address: str | None, workers: int | None) -> None:
         where = "here" if address is None else f"at {address}"
         raise GsparcError(
             f"Ray cannot be reached {where} ({' '.join(str(error).split())[:200]}). Start a cluster with "
-            "'ray start --head', or leave --address out."
+            "'ray start --head', or leave --address out. A cluster that asks for a token is reached with "
+            "RAY_AUTH_MODE=token in the environment, or, on its own machine, with --address auto."
         ) from error
 
 
