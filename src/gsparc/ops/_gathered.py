@@ -35,6 +35,8 @@ def gathered_dots(queries: Tensor, table: Tensor, places: Tensor) -> Tensor:
         return gathered_dots_reference(queries, table, places)
     try:
         return _run(queries.contiguous(), table.contiguous(), places.contiguous())
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # no triton, no compiler, no kernel for this card: the copy serves everywhere
         _log.info("rows are copied before they are multiplied: %s", " ".join(str(error).split())[:200])
         _broken.append(True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gsparc._cuts import without_edges_of
 from gsparc._processes import world
-from gsparc._runtime import resolve_device
+from gsparc._runtime import resolve_device, stage_times
 from gsparc._store import Store
 from gsparc._version import __version__
 from gsparc.estimators._conformal import Calibration, label_scores
@@ -107,7 +107,8 @@ def fit_store(
     columns = Columns.from_json(store.meta["columns"])
     check_settings(settings, columns.target)
     clock = _Clock(progress)
-    spectral = _map(store, settings, checkpoint, clock)
+    with stage_times() as map_seconds:
+        spectral = _map(store, settings, checkpoint, clock)
     head, temperature = None, 1.0
     if "classes" in settings.tasks and store.y is not None:
         clock("classes", "fitting the network for the classes", 0.55)
@@ -140,7 +141,7 @@ def fit_store(
     neighbors.release()  # saving reads all of the index again
     store.release()
     model.report = _report(store, settings, neighbors, figures, clock.seconds())
-    model.report["map_seconds"] = spectral._seconds
+    model.report["map_seconds"] = {stage: round(seconds, 2) for stage, seconds in map_seconds.items()}
     return model
 
 
