@@ -178,6 +178,17 @@ def test_grow(fitted, packages: Path, inside, tmp_path: Path) -> None:
     assert document(inside("info", fitted[0], "--json"))["known_nodes"] == 240
 
 
+def test_grow_asks_for_a_fit_where_classes_are_new(fitted, packages: Path, inside, tmp_path: Path) -> None:
+    rows = csv.read_csv(packages / "new.csv").to_pylist()
+    for row in rows[::3]:
+        row["section"] = "games"
+    csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "more.csv")
+    arguments = ["grow", fitted[0], "--nodes", tmp_path / "more.csv", "-o", tmp_path / "grown"]
+    shown = " ".join(inside(*arguments).stdout.split())
+    assert "Retraining is advised: 14 of the labelled rows (35.0 %) are of a class that the model does not" in shown
+    assert "'games'" in shown
+
+
 def test_export(fitted, inside, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     facts = document(inside("export", fitted[0], "--onnx", "-o", tmp_path / "m.onnx", "--json"))

@@ -128,3 +128,26 @@ def test_shift_is_never_more_than_the_distance_nor_negative(now: list[int], befo
     assert 0 <= found["label_shift"] <= found["label_distance"] <= 1
     again = drift([0.5] * 10, now[::-1], before[::-1])  # the order of the classes does not matter
     assert again["label_shift"] == pytest.approx(found["label_shift"], abs=1e-12)
+
+
+def test_classes_that_the_model_does_not_know_ask_for_a_fit() -> None:
+    found = drift([0.5] * 100, [35, 35], [500, 500], given=True, strangers={"new": 10, "newer": 20}, labelled=100)
+    assert (found["unknown_rows"], found["unknown_share"], found["unknown_classes"]) == (30, 0.3, ["newer", "new"])
+    assert found["unknown_low"] == pytest.approx(0.2124, abs=1e-4)  # Clopper-Pearson, 30 of 100
+    assert found["label_shift"] == 0.0  # the known classes are spread as before
+    assert found["retrain"] is True
+    assert found["sentence"] == (
+        "Retraining is advised: 30 of the labelled rows (30.0 %) are of a class that the model does not know and "
+        "cannot predict: 'newer', 'new' (up to 5 % are borne)."
+    )
+
+
+def test_a_few_rows_of_an_unknown_class_are_said_but_not_alarming() -> None:
+    found = drift([0.5] * 100, [99, 0], [500, 1], given=True, strangers={"new": 1}, labelled=100)
+    assert found["retrain"] is False
+    assert found["sentence"].endswith(
+        " 1 of the labelled rows (1.0 %) is of a class that the model does not know and cannot predict: 'new'."
+    )
+    assert drift([0.5] * 100, None, None)["unknown_rows"] is None
+    with pytest.raises(InputError, match="labelled=None came with 1 rows"):
+        drift([0.5], None, None, strangers={"new": 1})

@@ -29,8 +29,9 @@ def run(
 ) -> None:
     """Add nodes, with their classes and edges where they are known, to the index and the evidence of a model.
 
-    Nothing is retrained. How far the new nodes are from what was seen, and how the classes have shifted, says when to
-    fit again. The model is replaced as a whole when all is done. Nodes that it has already are left out.
+    Nothing is retrained. How far the new nodes are from what was seen, how the classes have shifted, and how many nodes
+    are of a class that the model does not know (more than 5 % is too many) says when to fit again. The model is
+    replaced as a whole when all is done. Nodes that it has already are left out.
 
     Example:  gsparc grow model --nodes more.parquet --edges more_edges.parquet
     """

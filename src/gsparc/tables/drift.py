@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ __all__ = ["drift", "total_variation", "total_variation_noise"]
 
 _FAR = 2.0  # retrain when surely more than so many times the expected share of rows is far out
 _SHIFT = 0.1  # retrain when labels have surely shifted by so much
+_UNKNOWN = 0.05  # retrain when surely more than this share of the labelled rows is of a class without a column
 
 
 def total_variation(one: ArrayLike, other: ArrayLike) -> float:
@@ -55,6 +57,8 @@ def drift(
     *,
     given: bool | None = None,
     classes: ArrayLike | None = None,
+    strangers: Mapping[str, int] | None = None,
+    labelled: int | None = None,
     level: float = 0.05,
     confidence: float = 0.95,
 ) -> dict[str, Any]:
@@ -73,6 +77,10 @@ def drift(
         frequent classes: their shift is a hint, that of given labels a fact.
     classes : array of shape (C,), optional
         Names, to say which class moved most.
+    strangers : mapping of str to int, optional
+        Labelled new rows of each class that the model does not know, and so can never predict.
+    labelled : int, optional
+        All labelled new rows, those of `strangers` among them. Needed with `strangers`.
     level, confidence : float
 
     Returns
@@ -80,14 +88,17 @@ def drift(
     dict
         Of plain numbers: ``rows``, ``far_share`` with ``far_low``, ``far_high``, ``far_expected``; ``label_rows``,
         ``label_distance``, ``label_noise`` (what chance may explain), ``label_shift`` (the rest: the labels have surely
-        shifted by that much), ``label_most`` (the class that moved most); ``retrain`` and ``sentence``. Those on labels
-        are None without labels.
+        shifted by that much), ``label_most`` (the class that moved most); ``unknown_rows``, ``unknown_share`` (of the
+        labelled rows), ``unknown_low``, ``unknown_classes`` (the most frequent five); ``retrain`` and ``sentence``.
+        Those on labels are None without labels.
 
     Notes
     -----
-    Retraining is advised where surely more than twice the expected share of rows is far out, or where the labels have
-    surely shifted by a tenth. Neither says that predictions are wrong: they say that the rows are not
-    those that accuracy was measured on.
+    Retraining is advised where surely more than twice the expected share of rows is far out, where the labels have
+    surely shifted by a tenth, or where surely more than a twentieth of the labelled rows is of a class that the model
+    does not know. Surely: the lower end of a 95 % interval lies beyond that. The first two do not say that predictions
+    are wrong: they say that the rows are not those that accuracy was measured on. The last one does: no model predicts
+    a class that it was not fitted on.
 
     Examples
     --------
@@ -107,10 +118,25 @@ def drift(
     found: dict[str, Any] = {"rows": len(values), "far_share": hits / len(values), "far_low": low, "far_high": high}
     found["far_expected"] = level
     found |= _label_shift(labels, training, len(values), classes, confidence)
+    found |= _unknown(strangers or {}, labelled, confidence)
     far, shifted = low > _FAR * level, (found["label_shift"] or 0.0) > _SHIFT
-    found["retrain"] = bool(far or shifted)
-    found["sentence"] = _sentence(found, far=far, shifted=shifted, given=given)
+    unknown = (found["unknown_low"] or 0.0) > _UNKNOWN
+    found["retrain"] = bool(far or shifted or unknown)
+    found["sentence"] = _sentence(found, far=far, shifted=shifted, unknown=unknown, given=given)
     return found
+
+
+def _unknown(strangers: Mapping[str, int], labelled: int | None, confidence: float) -> dict[str, Any]:
+    """How many of the labelled rows are of classes that the model does not know."""
+    names = ("unknown_rows", "unknown_share", "unknown_low", "unknown_classes")
+    rows = sum(strangers.values())
+    if strangers and (labelled is None or labelled < rows):
+        raise InputError(f"labelled={labelled} came with {rows} rows of unknown classes; pass all labelled rows.")
+    if not labelled:
+        return dict.fromkeys(names)
+    often = sorted(strangers, key=lambda name: -strangers[name])[:5]
+    low, _ = share_interval(rows, labelled, confidence)
+    return dict(zip(names, (rows, rows / labelled, low, often), strict=True))
 
 
 def _label_shift(
@@ -146,12 +172,14 @@ def _shares(what: str, values: ArrayLike, rows: float) -> tuple[NDArray[np.float
     return array / total, rows if abs(total - 1.0) < 1e-6 else total
 
 
-def _sentence(found: dict[str, Any], *, far: bool, shifted: bool, given: bool | None) -> str:
+def _sentence(found: dict[str, Any], *, far: bool, shifted: bool, unknown: bool, given: bool | None) -> str:
     count, share = f"{found['rows']:,} new row" + "s" * (found["rows"] != 1), f"{100 * found['far_share']:.1f} %"
     expected = f"{100 * found['far_expected']:g} %"
     kind = {None: "", True: "given ", False: "predicted "}[given]
     moved = "" if found["label_shift"] is None else f"{100 * found['label_shift']:.0f} %"
     reasons = []
+    if unknown:
+        reasons.append(f"{_strangers(found)} (up to {100 * _UNKNOWN:g} % are borne)")
     if far:
         reasons.append(f"{share} of {count} lie far from every known node, where {expected} are expected")
     if shifted:
@@ -161,7 +189,19 @@ def _sentence(found: dict[str, Any], *, far: bool, shifted: bool, given: bool | 
         return f"Retraining is advised: {', and '.join(reasons)}."
     near = f"{share} of {count} lie far from every known node ({expected} are expected"
     near += ", up to chance)" if found["far_low"] <= found["far_expected"] else "; more than chance, but few)"
+    few = f" {_strangers(found)}." if found["unknown_rows"] else ""
+    few = few[:1] + few[1:2].upper() + few[2:]
     if found["label_shift"] is None:
-        return f"Retraining is not needed: {near}."
+        return f"Retraining is not needed: {near}.{few}"
     labels = "as in training, up to chance" if not found["label_shift"] else f"nearly as in training ({moved} moved)"
-    return f"Retraining is not needed: {near}, and their {kind}labels are spread {labels}."
+    return f"Retraining is not needed: {near}, and their {kind}labels are spread {labels}.{few}"
+
+
+def _strangers(found: dict[str, Any]) -> str:
+    """How many rows are of classes that the model does not know, and of which."""
+    names = ", ".join(map(repr, found["unknown_classes"][:3])) + (", ..." if len(found["unknown_classes"]) > 3 else "")
+    rows, share, be = found["unknown_rows"], found["unknown_share"], "is" if found["unknown_rows"] == 1 else "are"
+    return (
+        f"{rows:,} of the labelled rows ({100 * share:.1f} %) {be} of a class that the model does not know and cannot predict: "
+        f"{names}"
+    )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsparc.exceptions import InputError
-from gsparc.tables.joining import Ids, join_edges, node_ids
+from gsparc.tables.joining import Ids, join_edges, node_ids, text_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,8 @@ def grow_model(model: TableModel, nodes: pa.Table, edges: pa.Table | None) -> di
     usable[list(bad)] = False
     rows = np.flatnonzero(usable)
     labels = model.read_labels(nodes)
-    drift = _drift(model, X[rows], labels[rows]) if len(rows) else None
+    strangers = _strangers(model, nodes, rows[labels[rows] == -2])
+    drift = _drift(model, X[rows], labels[rows], strangers) if len(rows) else None
     everyone = (
         np.concatenate([model.node_ids, ids[rows].astype(model.node_ids.dtype, copy=False)]) if len(rows) else None
     )
@@ -87,7 +88,15 @@ def _fresh_ids(model: TableModel, nodes: pa.Table) -> NDArray[Any]:
     return ids
 
 
-def _drift(model: TableModel, X: Any, labels: NDArray[np.int64]) -> dict[str, Any] | None:
+def _strangers(model: TableModel, nodes: pa.Table, rows: NDArray[np.int64]) -> dict[str, int]:
+    """Classes of these rows, none of which the model knows, and how many rows are of each."""
+    if not len(rows):
+        return {}
+    counts = text_values(nodes[model.columns.target]).take(rows).value_counts().to_pylist()
+    return {str(entry["values"]): entry["counts"] for entry in counts}
+
+
+def _drift(model: TableModel, X: Any, labels: NDArray[np.int64], strangers: dict[str, int]) -> dict[str, Any] | None:
     """Distance to what was seen, and how the classes have shifted; None without classes."""
     if model.classifier is None:
         return None
@@ -104,4 +113,6 @@ def _drift(model: TableModel, X: Any, labels: NDArray[np.int64]) -> dict[str, An
         np.bincount(seen[seen >= 0], minlength=count),
         given=enough,
         classes=model.class_names,
+        strangers=strangers,
+        labelled=int((labels != -1).sum()),
     )
