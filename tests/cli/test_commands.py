@@ -236,7 +236,7 @@ def test_new_nodes_that_do_not_fit_together(tmp_path: Path, arrays: dict, words:
 def test_where_a_sparse_feature_is_not_finite() -> None:
     X = sp.csr_array(np.array([[0, 0, 0], [0, 0, 0], [0, 1, np.nan]]))
     new = NodeTable(X, np.array(["a", "b", "c"]), np.array(["p", "q", "r"]), "new.npz")
-    with pytest.raises(FeatureError, match=r"new\.npz: .* row 2 \(id c\), column 'r' is nan"):
+    with pytest.raises(FeatureError, match=r"new\.npz: .* row 3 \(id c\), column 'r' is nan"):
         align_columns(new, None, "the map")
     assert align_columns(new, ["q", "p"], "the map").shape == (3, 2)  # a column that is not used may hold anything
 

@@ -123,7 +123,7 @@ def test_rows_that_cannot_be_read_are_kept_apart(fitted, packages: Path, inside,
     assert done.returncode == 0, done.stderr
     assert "note: 2 rows could not be read" in done.stderr
     rejects = csv.read_csv(tmp_path / "out.rejects.csv").to_pylist()
-    assert [(line["row"], line["id"]) for line in rejects] == [(3, ""), (42, "q")]
+    assert [(line["row"], line["id"]) for line in rejects] == [(2, ""), (41, "q")]
     assert rejects[1]["reason"] == "installed_size is 'much', expected a number"
     assert csv.read_csv(tmp_path / "out.csv").num_rows == 39
 

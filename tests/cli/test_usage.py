@@ -144,7 +144,7 @@ def test_new_features_that_are_not_finite(inside, small: Path, tmp_path: Path, v
     x[2, 5] = value
     np.savez(tmp_path / "bad.npz", x=x, node_ids=np.array(["a", "b", "c", "d"]))
     done = inside("embed", small, "--new", tmp_path / "bad.npz", "-o", tmp_path / "c.csv")
-    fails(done, rf"bad\.npz: the feature in row 2 \(id c\), column 5 is {value}")
+    fails(done, rf"bad\.npz: the feature in row 3 \(id c\), column 6 is {value}")
     assert "fitting" not in done.stderr
 
 

@@ -107,7 +107,7 @@ def test_a_task_that_was_not_fitted_is_a_conflict(start, make_model) -> None:
 
 def test_rows_that_the_model_cannot_read_are_named_one_by_one(client) -> None:
     response = client.post("/v1/predict", json={"records": [{"words": "ok"}, {"words": "BAD"}]})
-    assert "row 1: words is 'BAD'" in failure(response, 422)
+    assert "records[1]: words is 'BAD'" in failure(response, 422)
     assert response.json()["error"]["rows"] == [{"row": 1, "message": "words is 'BAD', which cannot be read"}]
 
 
@@ -158,8 +158,8 @@ def test_what_is_not_json_is_400(client, body: bytes, words: str) -> None:
         ({"records": []}, "the list of records is empty"),
         ({"vectors": []}, "the list of vectors is empty"),
         ({"records": {"words": "a"}}, "an object came"),
-        ({"records": ["a"]}, "row 0: the string 'a' came, expected an object"),
-        ({"records": [{}]}, "row 0: none of the model's columns is in it"),
+        ({"records": ["a"]}, "records[0]: the string 'a' came, expected an object"),
+        ({"records": [{}]}, "records[0]: none of the model's columns is in it"),
         ({"records": [{"Words": "a"}]}, "none of the model's columns is in it (words, size, arch)"),
         ({"records": [{"words": 3}]}, "column 'words': 3 came, expected a string or null"),
         ({"records": [{"size": "3"}]}, "column 'size': the string '3' came, expected a finite number"),
@@ -168,18 +168,21 @@ def test_what_is_not_json_is_400(client, body: bytes, words: str) -> None:
         ({"records": [{"arch": ["amd64"]}]}, "column 'arch': a list came"),
         ({"records": [{"arch": {"a": 1}}]}, "column 'arch': an object came"),
         ({"records": [{"words": "a", "package": 1.5}]}, "column 'package': 1.5 came"),
-        ({"vectors": [[1, 2]]}, "row 0: 2 numbers came, but the model has 3 features"),
-        ({"vectors": [[1, 2, 3], [1, 2, 3, 4]]}, "row 1: 4 numbers came"),
+        ({"vectors": [[1, 2]]}, "vectors[0]: 2 numbers came, but the model has 3 features"),
+        ({"vectors": [[1, 2, 3], [1, 2, 3, 4]]}, "vectors[1]: 4 numbers came"),
         ({"vectors": [[1, 2, None]]}, "null came as feature 2"),
         ({"vectors": [[1, 2, True]]}, "true came as feature 2"),
         ({"vectors": [[1, 2, 1e13]]}, "10000000000000.0 came as feature 2"),
-        ({"vectors": [1, 2, 3]}, "row 0: 1 came, expected a list of numbers"),
+        ({"vectors": [1, 2, 3]}, "vectors[0]: 1 came, expected a list of numbers"),
         ({"vectors": [[1, 2, 3]], "k": 0}, "k: "),
         ({"vectors": [[1, 2, 3]], "k": True}, "k: "),
         ({"vectors": [[1, 2, 3]], "k": 5.5}, "k: "),
         ({"vectors": [[1, 2, 3]], "coverage": 1}, "coverage: "),
         ({"vectors": [[1, 2, 3]], "coverage": "0.9"}, "coverage: "),
-        ({"vectors": [[1, 2, 3]], "edges": [[1, "apt"]]}, "row 1, but the rows that came are numbered 0 to 0"),
+        (
+            {"vectors": [[1, 2, 3]], "edges": [[1, "apt"]]},
+            "edges[0] names vectors[1], but the last row",
+        ),
         ({"vectors": [[1, 2, 3]], "edges": [[-1, "apt"]]}, "edges.0"),
         ({"vectors": [[1, 2, 3]], "edges": [[False, "apt"]]}, "edges.0"),
         ({"vectors": [[1, 2, 3]], "edges": [[0]]}, "edges.0"),

@@ -32,7 +32,7 @@ def run(
 
     Example:  gsparc evaluate model labelled.csv --edges their_links.csv --json
     """
-    from gsparc.tables.reading import read_table
+    from gsparc.tables.reading import place_of, read_table
 
     model = load_table_model(model_folder)
     table = read_table(source, what="rows")
@@ -44,7 +44,8 @@ def run(
     document["unreadable"] = len(bad)
     if bad:
         row, reason = next(iter(bad.items()))
-        say(f"note: {len(bad):,} rows cannot be read and are left out, such as row {row + 1}: {reason}")
+        file, number = place_of(table, row)
+        say(f"note: {len(bad):,} rows cannot be read and are left out, such as {file}, row {number}: {reason}")
     if known:
         say(
             f"note: {known:,} of the rows are in the model already; it has learned from them, so it does better on them"

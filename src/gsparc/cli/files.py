@@ -114,10 +114,10 @@ def _finite(X: Any, new: NodeTable, names: Any) -> Any:
     if found is None:
         return X
     row, column, value = found
-    called = f"column {column}" if names is None else f"column {str(names[column])!r}"
+    called = f"column {column + 1}" if names is None else f"column {str(names[column])!r}"
     raise FeatureError(
-        f"{new.name}: the feature in row {row} (id {new.ids[row]}), {called} is {value}. "
-        "Features must be finite; fill or drop such values (rows and columns are counted from 0)."
+        f"{new.name}: the feature in row {row + 1} (id {new.ids[row]}), {called} is {value}. "
+        "Features must be finite; fill or drop such values (rows and columns are counted from 1)."
     )
 
 

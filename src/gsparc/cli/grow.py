@@ -36,7 +36,7 @@ def run(
     Example:  gsparc grow model --nodes more.parquet --edges more_edges.parquet
     """
     from gsparc.model_store import check_target
-    from gsparc.tables.reading import Reject, read_table
+    from gsparc.tables.reading import Reject, place_of, read_table
     from gsparc.tables.writing import RejectsFile
 
     start = time.perf_counter()
@@ -50,7 +50,8 @@ def run(
         say(f"note: {note}")
     with RejectsFile(target.absolute().parent / f"{target.name}.grow") as rejects:
         for row, reason in bad.items():
-            rejects.add(Reject(str(nodes), row + 1, ids[row], reason))
+            file, number = place_of(table, row)
+            rejects.add(Reject(file or str(nodes), number, ids[row], reason))
     if document["added"] or output is not None:
         model.save(target)
     document |= {

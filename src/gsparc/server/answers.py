@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from gsparc.server.batching import Job, Outcome
-from gsparc.server.errors import ApiError, first_problems
+from gsparc.server.errors import ApiError
 from gsparc.server.models import LoadedModel
-from gsparc.server.requests import RowRequest
+from gsparc.server.requests import RowRequest, name_rows
 
 __all__ = ["TASKS", "answer_jobs", "job_for", "warm_up"]
 
@@ -100,7 +100,7 @@ def answer_jobs(jobs: Sequence[Job]) -> list[Outcome]:
     for request, skipped in zip(requests, ignored, strict=True):
         bad = {row - start: text for row, text in predictions.bad.items() if start <= row < start + len(request)}
         rows = records[start : start + len(request)]
-        outcomes.append(_bad_rows(bad) if bad else _encode(task, loaded, request, rows, skipped))
+        outcomes.append(_bad_rows(request.form, bad) if bad else _encode(task, loaded, request, rows, skipped))
         start += len(request)
     return outcomes
 
@@ -136,9 +136,8 @@ def _edges(loaded: LoadedModel, requests: list[RowRequest]) -> tuple[Any, list[i
     return ((np.array(rows), np.array(nodes)) if rows else None), ignored
 
 
-def _bad_rows(bad: dict[int, str]) -> ApiError:
-    problems = [f"row {row}: {text}" for row, text in sorted(bad.items())]
-    return ApiError(422, "bad_rows", f"{first_problems(problems)}.", rows=bad)
+def _bad_rows(form: str, bad: dict[int, str]) -> ApiError:
+    return ApiError(422, "bad_rows", f"{name_rows(form, bad)}.", rows=bad)
 
 
 def _encode(task: str, loaded: LoadedModel, request: RowRequest, records: list[dict[str, Any]], skipped: int) -> bytes:

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict  # pydantic takes the typing module's ow
 
 from gsparc.server.errors import ApiError, first_problems
 
-__all__ = ["RowReader", "RowRequest"]
+__all__ = ["RowReader", "RowRequest", "name_rows"]
 
 _LARGEST = 3.4e38  # of float32, in which features are held
 _LARGEST_ENTRY = 1e12  # of a vector, which nothing scales or cuts: squares and sums of it must stay finite
@@ -138,12 +138,12 @@ class RowReader:
         else:
             wrong = {i: self._width(row) for i, row in enumerate(rows) if len(row) != self.n_features}
             if wrong:
-                raise ApiError(422, "bad_rows", f"{_name_rows(wrong)}.", rows=wrong)
+                raise ApiError(422, "bad_rows", f"{name_rows(form, wrong)}.", rows=wrong)
         edges = checked.get("edges", [])
-        beyond = next((row for row, _ in edges if row >= len(rows)), None)
+        beyond = next((place for place, (row, _) in enumerate(edges) if row >= len(rows)), None)
         if beyond is not None:
-            message = f"an edge names row {_came(beyond)}, but the rows that came are numbered 0 to {len(rows) - 1}."
-            raise ApiError(422, "bad_edges", message)
+            named, last = f"{form}[{_came(edges[beyond][0])}]", f"{form}[{len(rows) - 1}]"
+            raise ApiError(422, "bad_edges", f"edges[{beyond}] names {named}, but the last row that came is {last}.")
         return RowRequest(form, rows, ids, checked.get("coverage", 0.9), checked.get("k", 5), edges, missing)
 
     def _missing(self, records: list[dict[str, Any]]) -> list[str]:
@@ -155,7 +155,7 @@ class RowReader:
             if names.isdisjoint(row)
         }
         if empty:
-            raise ApiError(422, "bad_rows", f"{_name_rows(empty)}.", rows=empty)
+            raise ApiError(422, "bad_rows", f"{name_rows('records', empty)}.", rows=empty)
         missing = {name for row in records for name in names - row.keys()}
         for row in records if missing else ():
             row.update(dict.fromkeys(missing - row.keys()))
@@ -175,7 +175,8 @@ class RowReader:
                 name = ".".join(str(part) for part in where[:2])
                 other.append(f"{name}: {item['msg']}; {_came(item['input'])} came")
         if rows:
-            return ApiError(422, "bad_rows", f"{_name_rows(rows)}.", rows=rows)
+            form = str(error.errors()[0]["loc"][0])
+            return ApiError(422, "bad_rows", f"{name_rows(form, rows)}.", rows=rows)
         return _bad_body(f"{first_problems(other)}.")
 
     def _explain_row(self, where: tuple[Any, ...], item: Any) -> str:
@@ -246,8 +247,15 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(texts[:10]) + (", ..." if len(texts) > 10 else "")
 
 
-def _name_rows(rows: dict[int, str]) -> str:
-    return first_problems([f"row {row}: {text}" for row, text in sorted(rows.items())])
+def name_rows(form: str, rows: dict[int, str]) -> str:
+    """What is wrong with rows, each by its place in the body.
+
+    Examples
+    --------
+    >>> name_rows("records", {2: "it is empty"})
+    'records[2]: it is empty'
+    """
+    return first_problems([f"{form}[{row}]: {text}" for row, text in sorted(rows.items())])
 
 
 def _bad_body(message: str) -> ApiError:

@@ -28,7 +28,7 @@ class _Exact(BaseModel):
 
 
 class RowProblem(_Exact):
-    row: int
+    row: int = Field(description="place in the list of records or vectors that was sent, from 0")
     message: str
 
 

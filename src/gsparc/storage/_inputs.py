@@ -100,12 +100,11 @@ def check_alike(files: list[Path]) -> None:
 
 
 def _refuse(reject: Reject) -> NoReturn:
-    where = "line" if is_text_file(Path(reject.file)) else "row"
-    raise InputError(f"{reject.file}, {where} {reject.row}: {reject.reason}. Correct it or take it out.")
+    raise InputError(f"{reject.file}, row {reject.row}: {reject.reason}. Correct it or take it out.")
 
 
 def node_batches(path: Path, rows: int = _BATCH) -> Iterator[pa.RecordBatch]:
-    """A table in batches; a line that cannot be read is an error."""
+    """A table in batches; a row that cannot be read is an error."""
     return stream_table(path, batch_rows=rows, rejects=_refuse)
 
 

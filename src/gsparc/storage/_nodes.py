@@ -75,7 +75,7 @@ class _Where:
         self.file, self._batch = file, batch
 
     def __call__(self, row: int) -> str:
-        return f"{self.file}, {'line' if is_text_file(self.file) else 'row'} {int(row_numbers(self._batch)[row])}"
+        return f"{self.file}, row {int(row_numbers(self._batch)[row])}"
 
 
 def _same_columns(file: Path, batch: Any, names: list[str] | None, first: Path) -> list[str]:

@@ -28,14 +28,14 @@ _STRICT = {
 
 
 class Block(NamedTuple):
-    """Rows of a file: their line numbers and their cells as strings, an empty cell as null."""
+    """Rows of a file: their numbers, from 1 without the header, and their cells as strings, an empty cell as null."""
 
-    lines: np.ndarray
+    numbers: np.ndarray
     cells: pa.RecordBatch
 
 
 def csv_blocks(path: Path, delimiter: str | None, reject: Callable[[int, str], None]) -> Iterator[Block]:
-    """Blocks of rows in the order of the file; lines that cannot be read go to ``reject``."""
+    """Blocks of rows in the order of the file; rows that cannot be read go to ``reject``, and are counted too."""
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_RECORD))  # 128 kB by default: long texts are longer
     reader: _Reader | None = None
     left = b""
@@ -57,7 +57,6 @@ def _start(
     path: Path, data: bytes, delimiter: str | None, reject: Callable[[int, str], None], *, final: bool
 ) -> tuple[_Reader | None, bytes]:
     """A reader once the header is there, and what follows the header."""
-    line = 1
     while True:  # empty lines before the header
         end = data.find(b"\n")
         if end < 0 and not final:
@@ -69,7 +68,7 @@ def _start(
             break
         if not rest:
             return None, rest
-        data, line = rest, line + 1
+        data = rest
     try:
         header = first.decode("utf-8").rstrip("\r")
     except UnicodeDecodeError as error:
@@ -83,7 +82,7 @@ def _start(
         names = next(csv.reader([header], delimiter=delimiter, strict=True))
     except csv.Error as error:
         raise InputError(f"the header of {path} cannot be read ({error}). Close every quotation mark.") from error
-    return _Reader(_column_names(names, path), delimiter, line + 1, reject), rest
+    return _Reader(_column_names(names, path), delimiter, reject), rest
 
 
 def _column_names(cells: list[str], path: Path) -> list[str]:
@@ -96,10 +95,11 @@ def _column_names(cells: list[str], path: Path) -> list[str]:
 
 
 class _Reader:
-    """Turns bytes into blocks of rows and keeps count of lines."""
+    """Turns bytes into blocks of rows and keeps count of them."""
 
-    def __init__(self, names: list[str], delimiter: str, line: int, reject: Callable[[int, str], None]) -> None:
-        self.names, self.delimiter, self.line, self.reject = names, delimiter, line, reject
+    def __init__(self, names: list[str], delimiter: str, reject: Callable[[int, str], None]) -> None:
+        self.names, self.delimiter, self._reject = names, delimiter, reject
+        self.row = 1  # the number of the next one
         self.schema = pa.schema([(name, pa.string()) for name in names])
 
     def take(self, data: bytes, *, final: bool) -> tuple[list[Block], bytes]:
@@ -108,13 +108,18 @@ class _Reader:
         whole, left = data[:end], data[end:]
         if not whole:
             if len(left) > _MAX_RECORD:
-                raise InputError(f"line {self.line} is longer than {_MAX_RECORD >> 20} MB; it is no row of a table.")
+                raise InputError(f"row {self.row} is longer than {_MAX_RECORD >> 20} MB; it is no row of a table.")
             return [], left
         fast = self._fast(whole)
         if fast is not None:
             return [fast], left
         block, used = self._slow(whole, final=final)
-        return [block] if len(block.lines) else [], whole[used:] + left
+        return [block] if len(block.numbers) else [], whole[used:] + left
+
+    def reject(self, reason: str) -> None:
+        """The next row cannot be read."""
+        self._reject(self.row, reason)
+        self.row += 1
 
     def _fast(self, data: bytes) -> Block | None:
         """All rows at once with Arrow; None where a line needs a closer look."""
@@ -141,9 +146,9 @@ class _Reader:
             return None
         if table.num_rows != count:  # a carriage return inside a line
             return None
-        lines = np.arange(self.line, self.line + count)
-        self.line += count
-        return Block(lines, table.combine_chunks().to_batches()[0])
+        numbers = np.arange(self.row, self.row + count)
+        self.row += count
+        return Block(numbers, table.combine_chunks().to_batches()[0])
 
     def _slow(self, data: bytes, *, final: bool) -> tuple[Block, int]:
         """Line by line: quotation marks, lines that are rejected; and how many bytes were used."""
@@ -153,13 +158,13 @@ class _Reader:
         end = self._records(texts, 0, broken, found)
         open_bytes = sum(map(len, raw[end:]))
         if open_bytes and not final and open_bytes <= _MAX_RECORD:
-            return self._done(found, end, len(data) - open_bytes)  # the rest of the record is still to come
+            return self._done(found, len(data) - open_bytes)  # the rest of the record is still to come
         if open_bytes:
-            self.reject(self.line + end, "a quotation mark is opened and never closed")
+            self.reject("a quotation mark is opened and never closed")
             for place in range(end + 1, len(raw)):  # each on its own: the open mark must not swallow them all
                 if self._records([texts[place]], place, broken, found) == place:
-                    self.reject(self.line + place, "a quotation mark is opened and not closed in the line")
-        return self._done(found, len(raw), len(data))
+                    self.reject("a quotation mark is opened and not closed in the line")
+        return self._done(found, len(data))
 
     def _records(self, texts: list[str], first: int, broken: set[int], found: list[tuple[int, list[str]]]) -> int:
         """Records of some lines, the first of which is ``first``; gives the first line of one that has no end."""
@@ -173,29 +178,28 @@ class _Reader:
             except csv.Error as error:
                 if "unexpected end" in str(error):
                     return start
-                self.reject(self.line + start, _reason(error))
+                self.reject(_reason(error))
             else:
                 lines = range(start, first + reader.line_num)
-                self._sort_out(row, start, not broken.isdisjoint(lines) if broken else False, found)
+                self._sort_out(row, not broken.isdisjoint(lines) if broken else False, found)
             start = first + reader.line_num
         return first + len(texts)
 
-    def _sort_out(self, row: list[str], start: int, broken: bool, found: list[tuple[int, list[str]]]) -> None:
+    def _sort_out(self, row: list[str], broken: bool, found: list[tuple[int, list[str]]]) -> None:
         """One record to the rows, to the rejects, or, if it is an empty line, nowhere."""
-        number = self.line + start
         if broken:
-            self.reject(number, "the line is not UTF-8")
+            self.reject("the row is not UTF-8")
         elif not row or (len(row) == 1 and not row[0].strip()):
             return
         elif len(row) != len(self.names):
-            self.reject(number, f"the line has {len(row)} fields, the header has {len(self.names)}")
+            self.reject(f"the row has {len(row)} fields, the header has {len(self.names)}")
         elif any("\0" in cell for cell in row):
-            self.reject(number, "the line holds a NUL byte")
+            self.reject("the row holds a NUL byte")
         else:
-            found.append((number, row))
+            found.append((self.row, row))
+            self.row += 1
 
-    def _done(self, found: list[tuple[int, list[str]]], lines: int, used: int) -> tuple[Block, int]:
-        self.line += lines
+    def _done(self, found: list[tuple[int, list[str]]], used: int) -> tuple[Block, int]:
         columns = zip(*(row for _, row in found), strict=True) if found else [()] * len(self.names)
         arrays = [pa.array([cell or None for cell in column], pa.string()) for column in columns]
         numbers = np.array([number for number, _ in found], dtype=np.int64)

@@ -15,10 +15,11 @@ MAX_LINE = 1 << 26  # bytes; more than this is no line of a table
 
 
 def json_rows(path: Path, reject: Callable[[int, str], None]) -> Iterator[tuple[int, dict[str, Any], int]]:
-    """Line number, object and length of the line; a line that holds none goes to ``reject`` with the reason."""
+    """Row, object and length of the line; a line that holds none goes to ``reject`` with the reason.
+
+    Rows are counted from 1; empty lines are none.
+    """
     for number, line in _numbered_lines(path, reject):
-        if not line.strip():
-            continue
         try:
             value = json.loads(line)
         except UnicodeDecodeError:
@@ -40,14 +41,16 @@ def _numbered_lines(path: Path, reject: Callable[[int, str], None]) -> Iterator[
         lines = (left + block).split(b"\n")
         left = lines.pop()
         for line in lines:
-            if not too_long:
+            if line.strip() and not too_long:
                 yield number, line
-            number, too_long = number + 1, False
+                number += 1
+            too_long = False
         if len(left) > MAX_LINE:
             if not too_long:
                 reject(number, f"the line is longer than {MAX_LINE >> 20} MB")
+                number += 1
             left, too_long = b"", True
-    if left and not too_long:
+    if left.strip() and not too_long:
         yield number, left
 
 

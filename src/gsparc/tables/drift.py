@@ -202,6 +202,6 @@ def _strangers(found: dict[str, Any]) -> str:
     names = ", ".join(map(repr, found["unknown_classes"][:3])) + (", ..." if len(found["unknown_classes"]) > 3 else "")
     rows, share, be = found["unknown_rows"], found["unknown_share"], "is" if found["unknown_rows"] == 1 else "are"
     return (
-        f"{rows:,} of the labelled rows ({100 * share:.1f} %) {be} of a class that the model does not know and cannot predict: "
-        f"{names}"
+        f"{rows:,} of the labelled rows ({100 * share:.1f} %) {be} of a class that the model does not know and "
+        f"cannot predict: {names}"
     )

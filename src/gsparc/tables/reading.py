@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,19 +16,21 @@ import pyarrow as pa
 from gsparc.exceptions import DataNotFoundError, GsparcError, InputError
 from gsparc.tables._types import infer_types, plain_column, python_column, unify
 
-__all__ = ["FORMATS", "Reject", "file_format", "read_table", "row_numbers", "stream_table", "table_files"]
+__all__ = ["FORMATS", "Reject", "file_format", "place_of", "read_table", "row_numbers", "stream_table", "table_files"]
 
 FORMATS = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".jsonl", ".ndjson")
 _TEXT_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson")
 _BATCH_BYTES = 1 << 27  # a batch of long texts ends here, however few its rows
 _ROWS = b"gsparc.rows"  # where a batch keeps the row numbers of its file
+_FILES = b"gsparc.files"  # where a table keeps the files that it was read from, and how many rows each has
 _ARROW_ERRORS = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 
 class Reject(NamedTuple):
     """A row that could not be used: where it stands and why.
 
-    ``row`` is the line of a text file (the header of a CSV is line 1), and counts rows from 1 elsewhere.
+    ``row`` counts the rows of the file from 1, whatever its format. The header of a CSV is none, nor are empty lines;
+    a row that cannot be read is one.
     """
 
     file: str
@@ -74,7 +77,23 @@ def read_table(path: str | os.PathLike[str], *, what: str = "nodes", columns: Se
         table = table.select(list(columns))
     if any(file_format(file) in (".csv", ".tsv") for file in files):
         table = infer_types(table)
-    return table
+    sizes = [(str(file), part.num_rows) for file, part in zip(files, parts, strict=True)]
+    return table.replace_schema_metadata({_FILES: json.dumps(sizes).encode()})
+
+
+def place_of(table: pa.Table, row: int) -> tuple[str | None, int]:
+    """File and number, from 1, of a row (from 0) of a whole table; None where the table was not read from a file.
+
+    Examples
+    --------
+    >>> place_of(pa.table({"id": ["a", "b"]}), 1)
+    (None, 2)
+    """
+    for file, rows in json.loads((table.schema.metadata or {}).get(_FILES, b"[]")):
+        if row < rows:
+            return file, row + 1
+        row -= rows
+    return None, row + 1
 
 
 def _stack(parts: list[pa.Table], files: list[Path]) -> pa.Table:
@@ -94,8 +113,7 @@ def _read_file(path: Path) -> pa.Table:
 
 
 def _raise(reject: Reject) -> NoReturn:
-    where = "line" if file_format(Path(reject.file)) in _TEXT_FORMATS else "row"
-    raise InputError(f"{reject.file}, {where} {reject.row}: {reject.reason}. Correct it or take it out.")
+    raise InputError(f"{reject.file}, row {reject.row}: {reject.reason}. Correct it or take it out.")
 
 
 def stream_table(
@@ -103,7 +121,7 @@ def stream_table(
 ) -> Iterator[pa.RecordBatch]:
     """A table in batches of at most ``batch_rows`` rows, in bounded memory.
 
-    Lines of a text file that cannot be read go to ``rejects``; none is dropped in silence. All columns of a CSV
+    Rows of a text file that cannot be read go to ``rejects``; none is dropped in silence. All columns of a CSV
     come as strings: types are never guessed from a part of the file. :func:`row_numbers` says where the
     rows of a batch stand in the file.
 
@@ -114,9 +132,9 @@ def stream_table(
     >>> _ = file.write_text("id,size\\na,1\\nb\\nc,3\\n")
     >>> bad = []
     >>> [(batch.num_rows, row_numbers(batch).tolist()) for batch in stream_table(file, rejects=bad.append)]
-    [(2, [2, 4])]
+    [(2, [1, 3])]
     >>> bad[0].row, bad[0].reason
-    (3, 'the line has 1 fields, the header has 2')
+    (2, 'the row has 1 fields, the header has 2')
     """
     seen = False
 
@@ -134,7 +152,7 @@ def stream_table(
 
 
 def row_numbers(batch: pa.RecordBatch) -> np.ndarray:
-    """Line or row numbers of a batch of :func:`stream_table` in its file, as in :class:`Reject`."""
+    """Row numbers of a batch of :func:`stream_table` in its file, as in :class:`Reject`."""
     stored = (batch.schema.metadata or {}).get(_ROWS)
     return np.arange(1, batch.num_rows + 1) if stored is None else np.frombuffer(stored, dtype=np.int64)
 
@@ -185,7 +203,7 @@ def _batches(path: Path, rows: int, rejects: Callable[[Reject], None]) -> Iterat
         from gsparc.tables._delimited import csv_blocks
 
         blocks = csv_blocks(path, "\t" if suffix == ".tsv" else None, reject)
-        return rebatched(((block.lines, block.cells) for block in blocks), rows)
+        return rebatched(((block.numbers, block.cells) for block in blocks), rows)
     if suffix in (".jsonl", ".ndjson"):
         return _json_batches(path, rows, reject)
     return rebatched(_numbered(_arrow_batches(path, rows)), rows)
@@ -195,11 +213,11 @@ def rebatched(blocks: Iterator[tuple[np.ndarray, pa.RecordBatch]], rows: int) ->
     """Blocks of any size as batches of ``rows`` rows, or fewer where rows are long."""
     waiting: list[tuple[np.ndarray, pa.RecordBatch]] = []
     count = size = 0
-    for lines, cells in blocks:
+    for numbers, cells in blocks:
         start = 0
-        while start < len(lines):
-            taken = min(rows - count, len(lines) - start)
-            waiting.append((lines[start : start + taken], cells.slice(start, taken)))
+        while start < len(numbers):
+            taken = min(rows - count, len(numbers) - start)
+            waiting.append((numbers[start : start + taken], cells.slice(start, taken)))
             count, start, size = count + taken, start + taken, size + waiting[-1][1].nbytes
             if count == rows or size > _BATCH_BYTES:
                 yield _joined(waiting)
@@ -209,9 +227,9 @@ def rebatched(blocks: Iterator[tuple[np.ndarray, pa.RecordBatch]], rows: int) ->
 
 
 def _joined(parts: list[tuple[np.ndarray, pa.RecordBatch]]) -> pa.RecordBatch:
-    lines = np.concatenate([lines for lines, _ in parts]) if len(parts) > 1 else parts[0][0]
+    numbers = np.concatenate([own for own, _ in parts]) if len(parts) > 1 else parts[0][0]
     batch = parts[0][1] if len(parts) == 1 else pa.concat_batches([cells for _, cells in parts])
-    return batch.replace_schema_metadata({_ROWS: lines.astype(np.int64).tobytes()})
+    return batch.replace_schema_metadata({_ROWS: numbers.astype(np.int64).tobytes()})
 
 
 def _json_batches(path: Path, rows: int, reject: Callable[[int, str], None]) -> Iterator[pa.RecordBatch]:
@@ -219,24 +237,24 @@ def _json_batches(path: Path, rows: int, reject: Callable[[int, str], None]) -> 
 
     names: dict[str, None] = {}  # a key that once was there stays a column
     waiting: list[dict[str, Any]] = []
-    lines: list[int] = []
+    numbers: list[int] = []
     size = 0
     for number, record, length in json_rows(path, reject):
         waiting.append(record)
-        lines.append(number)
+        numbers.append(number)
         names.update(dict.fromkeys(record))
         size += length
         if len(waiting) == rows or size > _BATCH_BYTES:
-            yield _json_batch(waiting, lines, names)
-            waiting, lines, size = [], [], 0
+            yield _json_batch(waiting, numbers, names)
+            waiting, numbers, size = [], [], 0
     if waiting:
-        yield _json_batch(waiting, lines, names)
+        yield _json_batch(waiting, numbers, names)
 
 
-def _json_batch(records: list[dict[str, Any]], lines: list[int], names: dict[str, None]) -> pa.RecordBatch:
+def _json_batch(records: list[dict[str, Any]], numbers: list[int], names: dict[str, None]) -> pa.RecordBatch:
     arrays = [python_column([record.get(name) for record in records]) for name in names]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
-    return _joined([(np.array(lines), batch)])
+    return _joined([(np.array(numbers), batch)])
 
 
 def _numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:

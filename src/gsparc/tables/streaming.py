@@ -239,10 +239,10 @@ def _predicted(
     ids, wrong = _ids(model, batch) if named else (np.arange(batch.num_rows), {})
     said = model.predict(batch, **asked, ids=ids, edges=None if edges is None else edges.of(ids))
     said.bad = {**said.bad, **wrong}
-    rejects, lines = [], row_numbers(batch) if said.bad else ()
+    rejects, numbers = [], row_numbers(batch) if said.bad else ()
     for row, reason in sorted(said.bad.items()):
         given = None if row in wrong and ids[row] is None else str(ids[row])
-        rejects.append(Reject(str(file), int(lines[row]), given, reason))
+        rejects.append(Reject(str(file), int(numbers[row]), given, reason))
     abstained = 0 if said.abstained is None else int(said.abstained[said.good].sum())
     return _Answer(said.to_arrow(), rejects, batch.num_rows, abstained)
 
