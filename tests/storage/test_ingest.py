@@ -130,7 +130,7 @@ def test_a_stopped_ingest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("nodes", "edges", "kind", "words"),
     [
-        ({**NODES, "id": [30, 10, 30, 40]}, EDGES, GraphError, r"1 node ids are given more than once \(first: 30\)"),
+        ({**NODES, "id": [30, 10, 30, 40]}, EDGES, GraphError, r"column 'id'.*more than one row: 30 in rows 1, 3"),
         ({**NODES, "id": [30, None, 20, 40]}, EDGES, InputError, r"nodes.parquet, row 2: column 'id' holds no id"),
         ({**NODES, "size": [1.0, float("nan"), 2.0, 3.0]}, EDGES, FeatureError, r"nodes.parquet, row 2: size is nan"),
         ({**NODES, "size": [1.0, 2.0, 3.0, float("inf")]}, EDGES, FeatureError, r"row 4: size is inf"),

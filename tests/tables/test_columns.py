@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gsparc.exceptions import DamagedModelError, InputError
-from gsparc.tables.columns import Columns, EdgeColumns, describe_columns, guess_columns, guess_edge_columns
+from gsparc.tables.columns import Columns, EdgeColumns, describe_columns, guess_columns, guess_edge_columns, sample_ends
 
 N = 60
 
@@ -192,3 +192,30 @@ def test_weights_of_edges() -> None:
         guess_edge_columns(pa.table({"a": [1]}))
     with pytest.raises(InputError, match="both ends"):
         guess_edge_columns(edges, source="a", target="a")
+
+
+def test_the_column_that_edges_name_is_the_id() -> None:
+    table = pa.table(
+        {
+            "number": list(range(6)),  # unique and running, but no edge names it
+            "name": ["a", "b", "c", "d", "e", "a"],
+            "parent": ["a", "a", "a", "b", "b", "b"],
+            "size": [1.0, 2.0, 3.0, 4.0, 5.0, 6.5],
+        }
+    )
+    edges = pa.table({"from": ["a", "b", "c"], "to": ["d", "e", "x"]})
+    ends = sample_ends(edges, guess_edge_columns(edges))
+    assert guess_columns(table, ends=ends).id == "name"  # though it repeats: that is then said
+    assert guess_columns(table).id == "number"
+    assert guess_columns(table, ends=pa.array(["x", "y"])).id == "number"
+    assert guess_columns(table.drop_columns(["number"]).rename_columns(["id", "parent", "size"])).id == "id"
+
+
+def test_numbers_that_edges_name_by_chance_are_no_ids() -> None:
+    table = pa.table({"year": [5, 3, 1, 0, 2, 4], "size": [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]})
+    ends = pa.array([0, 1, 2, 3, 4, 5])
+    assert guess_columns(table, ends=ends).id is None  # rows are named by their place
+    assert guess_columns(table.rename_columns(["paper_id", "size"]), ends=ends).id == "paper_id"
+    far = table.set_column(0, "year", pa.array([15, 13, 11, 10, 12, 14]))
+    assert guess_columns(far, ends=pa.array([10, 15])).id == "year"  # no row has such a place
+    assert guess_columns(far, ends=pa.array(["10", "15"])).id == "year"

@@ -74,9 +74,9 @@ def test_no_edge_left_is_an_error_that_shows_what_came() -> None:
 
 
 def test_rows_without_an_id_or_with_one_twice_are_named() -> None:
-    with pytest.raises(InputError, match=r"2 row\(s\).*no id in column 'k' \(rows 2, 4, counted from 1\)"):
+    with pytest.raises(InputError, match=r"2 row\(s\).*no id in column 'k': rows 2, 4\."):
         node_ids(pa.table({"k": ["a", "", "b", None]}), "k")
-    with pytest.raises(InputError, match=r"column 'k'.*1 node ids are given more than once \(first: 'a'\)"):
+    with pytest.raises(InputError, match=r"1 id\(s\) in column 'k'.* more than one row: 'a' in rows 1, [23]\."):
         node_ids(pa.table({"k": ["a", "b", "a"]}), "k")
     with pytest.raises(InputError, match=r"column 'k' cannot name the nodes.*strings or integers"):
         node_ids(pa.table({"k": [[1], [2]]}), "k")

@@ -414,8 +414,8 @@ def test_networks_that_were_ready_are_not_trained_again(
     [
         ({"section": ["a"] * 240}, {}, LabelError, "one class only"),
         ({"section": pa.nulls(240, pa.string())}, {}, LabelError, "no class at all"),
-        ({"package": ["x"] * 240}, {}, InputError, "column 'package' cannot name the nodes.*'x'"),
-        ({"package": [None] + [f"p{i}" for i in range(239)]}, {}, InputError, "rows 1, counted from 1"),
+        ({"package": ["x"] * 240}, {}, InputError, "column 'package'.*more than one row: 'x'"),
+        ({"package": [None] + [f"p{i}" for i in range(239)]}, {}, InputError, "in column 'package': row 1"),
         ({"package": [f"q{i}" for i in range(240)]}, {}, GraphError, "none of the .* edges"),
         ({}, {"tasks": ("class",)}, UnknownNameError, "unknown task 'class'"),
         ({}, {"backbone": "gnn"}, UnknownNameError, "unknown backbone"),
@@ -451,9 +451,9 @@ def test_a_file_is_streamed(fitted: TableModel, tables, tmp_path: Path) -> None:
     assert out.num_rows == 38
     rejects = read_table(tmp_path / "out.rejects.csv").to_pylist()
     assert {(line["row"], line["reason"]) for line in rejects} == {
-        (4, "the line has 1 fields, the header has 5"),
-        (6, "installed_size is 'abc', expected a number"),
-        (42, "package is missing"),
+        (3, "the row has 1 fields, the header has 5"),
+        (5, "installed_size is 'abc', expected a number"),
+        (41, "package is missing"),
     }
     assert done == [16, 32, 40]
     rows, places = FirstEdges(fitted, tables.new_edges, fitted.edge_columns).of(np.array(tables.new["package"]))

@@ -107,7 +107,7 @@ def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any
     """The two tables, and what their columns are; all of it said before work starts."""
     from gsparc._runtime import resolve_device
     from gsparc._validation import check_memory
-    from gsparc.tables.columns import describe_columns, guess_columns, guess_edge_columns
+    from gsparc.tables.columns import describe_columns, guess_columns, guess_edge_columns, sample_ends
     from gsparc.tables.fitting import FitSettings, check_settings
     from gsparc.tables.reading import read_table, table_files
 
@@ -116,6 +116,9 @@ def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any
     note(f"loading {options.nodes} and {options.edges}")
     nodes, edges = read_table(options.nodes, what="nodes"), read_table(options.edges, what="edges")
     names = nodes.column_names
+    edge_columns = guess_edge_columns(
+        edges, source=options.edge_source, target=options.edge_target, weight=options.edge_weight
+    )
     columns = guess_columns(
         nodes,
         id=options.id,
@@ -125,9 +128,7 @@ def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any
         categorical=_several(options.categorical, names),
         ignore=_several(options.ignore, names),
         group=options.group,
-    )
-    edge_columns = guess_edge_columns(
-        edges, source=options.edge_source, target=options.edge_target, weight=options.edge_weight
+        ends=sample_ends(edges, edge_columns),
     )
     lines = describe_columns(columns, nodes)
     width = max(len(name) for name, _, _ in lines)

@@ -72,13 +72,15 @@ def refuse_repeated_ids(base: Any, store: Path, kind: str, column: str) -> None:
     base.register("incoming", source)
     base.execute("CREATE TABLE names AS SELECT * FROM incoming")
     base.unregister("incoming")
-    found = "SELECT id, count(*) AS times FROM names GROUP BY id HAVING count(*) > 1"
+    found = "SELECT id, list(place + 1 ORDER BY place)[:5] AS rows FROM names GROUP BY id HAVING count(*) > 1"
     count = _rows(base, f"SELECT count(*) FROM ({found})")[0][0]
     if count:
-        shown = ", ".join(repr(row[0]) for row in _rows(base, f"{found} ORDER BY id LIMIT 5"))
+        first = _rows(base, f"{found} ORDER BY id LIMIT 3")
+        shown = "; ".join(f"{name!r} in rows {', '.join(f'{row:,}' for row in rows)}" for name, rows in first)
         raise GraphError(
-            f"{count:,} node ids are given more than once (first: {shown}{', ...' if count > 5 else ''}) in column "
-            f"{column!r}. Each node needs an id of its own."
+            f"{count:,} id(s) in column {column!r} of the node tables stand in more than one row: {shown}"
+            f"{'; ...' if count > 3 else ''} (counted over all files). Each node needs an id of its own: drop or "
+            "rename the others, or name another column with --id."
         )
 
 

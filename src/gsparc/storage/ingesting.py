@@ -22,7 +22,7 @@ from gsparc.storage._edges import DATABASE, connect, join_edges, refuse_repeated
 from gsparc.storage._inputs import HoldOut, check_alike, node_batches, rows_in, sample_nodes
 from gsparc.storage._nodes import write_nodes
 from gsparc.tables._types import infer_types
-from gsparc.tables.columns import Columns, EdgeColumns, guess_columns, guess_edge_columns
+from gsparc.tables.columns import Columns, EdgeColumns, guess_columns, guess_edge_columns, sample_ends
 from gsparc.tables.preprocess import Preprocessor
 from gsparc.tables.reading import table_files
 
@@ -218,10 +218,10 @@ class _Run:
         held = HoldOut(said.seed, 0.0 if total is not None and total < 10 else share)
         first = sample_nodes(files, 10_000, None, None)
         roles = {name: getattr(said, name) for name in _ROLES}
-        columns = guess_columns(first, **roles)
-        preprocess = Preprocessor.fit(sample_nodes(files, _SAMPLE, held, columns.group), columns)
         edges = infer_types(pa.Table.from_batches([next(node_batches(self.files["edges"][0], 1000))]))
         ends = guess_edge_columns(edges, source=said.source, target=said.edge_target, weight=said.weight)
+        columns = guess_columns(first, **roles, ends=sample_ends(edges, ends))
+        preprocess = Preprocessor.fit(sample_nodes(files, _SAMPLE, held, columns.group), columns)
         self._check_room(preprocess, total or 0)
         return columns, ends, preprocess, held
 

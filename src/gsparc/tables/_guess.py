@@ -12,7 +12,7 @@ import pyarrow.compute as _compute
 from gsparc.tables._types import MISSING, as_strings, is_list, is_number, is_text, is_time
 from gsparc.tables._values import vector_width
 
-__all__ = ["describe_values", "guess_role", "is_unique", "looks_like_classes"]
+__all__ = ["could_be_id", "describe_values", "guess_role", "is_unique", "looks_like_classes", "matched"]
 
 pc: Any = _compute
 
@@ -127,6 +127,18 @@ def is_unique(column: pa.ChunkedArray, *, running: bool = False) -> bool:
     if not is_text(column.type) or len(column.unique()) != len(column):
         return False
     return _mean(pc.count_substring_regex(_present(column), r"\S+")) < 3
+
+
+def could_be_id(column: pa.ChunkedArray) -> bool:
+    """Strings or whole numbers, whether they repeat or not."""
+    return is_text(column.type) or pa.types.is_integer(column.type)
+
+
+def matched(column: pa.ChunkedArray, names: Any) -> float:
+    """Share of some names that are among the values of a column, whether written as numbers or as strings."""
+    if column.type != names.type:
+        column, names = as_strings(column).cast(pa.large_string()), as_strings(names).cast(pa.large_string())
+    return _mean(pc.is_in(names, value_set=column.combine_chunks()).cast(pa.int8()))
 
 
 def looks_like_classes(column: pa.ChunkedArray) -> bool:

@@ -11,12 +11,21 @@ from typing import Any
 import pyarrow as pa
 
 from gsparc.exceptions import DamagedModelError, InputError
-from gsparc.tables._guess import describe_values, guess_role, is_unique, looks_like_classes
+from gsparc.tables._guess import could_be_id, describe_values, guess_role, is_unique, looks_like_classes, matched
 from gsparc.tables._types import is_number, is_text, plain_table
 
-__all__ = ["Columns", "EdgeColumns", "describe_columns", "edge_columns_like", "guess_columns", "guess_edge_columns"]
+__all__ = [
+    "Columns",
+    "EdgeColumns",
+    "describe_columns",
+    "edge_columns_like",
+    "guess_columns",
+    "guess_edge_columns",
+    "sample_ends",
+]
 
 _TARGETS = ("label", "class", "target", "y")
+_SURE_IDS = re.compile(r"^(id|node|node_?id|uuid)$", re.IGNORECASE)
 _IDS = re.compile(r"^(id|node|node_?id|key|uuid|.*[_-]id|[a-z]+Id)$", re.IGNORECASE)
 _SOURCES = ("source", "src", "from", "u", "head", "start")
 _ENDS = ("target", "dst", "to", "v", "tail", "end")
@@ -93,8 +102,12 @@ def guess_columns(
     categorical: Iterable[str] = (),
     ignore: Iterable[str] = (),
     group: str | None = None,
+    ends: Any = None,
 ) -> Columns:
     """Roles of all columns: those that are given, and a guess for each of the others.
+
+    ``ends`` are names that edges have for nodes (:func:`sample_ends`): the column that holds them is the id, even where
+    some of its values repeat, so that the error is about those.
 
     Examples
     --------
@@ -116,7 +129,7 @@ def guess_columns(
         target = next((name for name in called if looks_like_classes(table[name])), None)
         free = [name for name in free if name != target]
     if id is None:
-        id = _guess_id(table, free)
+        id = _guess_id(table, free, ends)
         free = [name for name in free if name != id]
     if group is None:
         group = next((n for n in free if n.lower() in ("group", "group_id") and _many(table[n])), None)
@@ -157,8 +170,11 @@ def _said(
     return set(seen)
 
 
-def _guess_id(table: pa.Table, free: list[str]) -> str | None:
-    """A column that is called like an id, or stands first, or holds names of which each is another."""
+def _guess_id(table: pa.Table, free: list[str], ends: Any) -> str | None:
+    """The column that edges name; or one that is called like an id, stands first, or holds names that never repeat."""
+    named = None if ends is None else _named_by(table, free, ends)
+    if named is not None:
+        return named
     called = sorted((name for name in free if _IDS.match(name)), key=lambda name: name.lower() != "id")
     for name in called:
         if is_unique(table[name]):
@@ -166,7 +182,29 @@ def _guess_id(table: pa.Table, free: list[str]) -> str | None:
     if table.column_names[0] in free and is_unique(table[table.column_names[0]], running=True):
         return table.column_names[0]
     names = (name for name in free if is_text(table[name].type))
-    return next((name for name in names if guess_role(table[name])[0] == "ignored" and is_unique(table[name])), None)
+    found = next((name for name in names if guess_role(table[name])[0] == "ignored" and is_unique(table[name])), None)
+    if found is None:  # repeats or gaps in such a column are mistakes, and said to be
+        sure = (name for name in called if _SURE_IDS.match(name) and could_be_id(table[name]))
+        found = next((name for name in sure if len(table[name].unique()) >= 0.5 * table.num_rows), None)
+    return found
+
+
+def _named_by(table: pa.Table, free: list[str], ends: Any) -> str | None:
+    """The column that holds at least half of the names that edges use; one without repeats before others."""
+    rows = table.num_rows
+    numbers = pa.types.is_integer(ends.type)
+    positions = numbers and bool(((ends.to_numpy() >= 0) & (ends.to_numpy() < rows)).all())
+    shares: dict[str, tuple[bool, float]] = {}
+    for name in free:
+        column = table[name]
+        # numbers may match by chance: sizes and years do, and rows without ids are named by their place
+        doubtful = pa.types.is_integer(column.type) and not _IDS.match(name)
+        if not could_be_id(column) or (doubtful and (positions or len(column.unique()) < 0.9 * rows)):
+            continue
+        share = matched(column, ends)
+        if share >= 0.5:
+            shares[name] = (is_unique(column), share)
+    return max(shares, key=lambda name: shares[name]) if shares else None
 
 
 def _many(column: pa.ChunkedArray) -> bool:
@@ -238,6 +276,23 @@ def guess_edge_columns(
     if source == target:
         raise InputError(f"column {source!r} is named for both ends of an edge; name two columns.")
     return EdgeColumns(source, target, weight)
+
+
+def sample_ends(table: pa.Table, columns: EdgeColumns, most: int = 1000) -> Any:
+    """Some of the names that edges have for nodes, from all over the table; None where they have none.
+
+    Examples
+    --------
+    >>> sample_ends(pa.table({"a": ["x"], "b": ["y"]}), EdgeColumns("a", "b")).to_pylist()
+    ['x', 'y']
+    """
+    step = max(1, table.num_rows // most)
+    rows = pa.array(range(0, table.num_rows, step))
+    parts = [plain_table(table.select([name]).take(rows))[0] for name in (columns.source, columns.target)]
+    if parts[0].type != parts[1].type or not (is_text(parts[0].type) or pa.types.is_integer(parts[0].type)):
+        return None
+    found = pa.chunked_array([*parts[0].chunks, *parts[1].chunks]).drop_null().combine_chunks()
+    return found if len(found) else None
 
 
 def _usual(names: list[str], usual: tuple[str, ...]) -> str | None:

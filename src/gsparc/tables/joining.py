@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gsparc._ids import as_id_column, as_node_ids
 from gsparc.exceptions import GraphError, InputError, LabelError
 from gsparc.graph import Graph
+from gsparc.tables.reading import place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,15 +44,51 @@ def node_ids(table: pa.Table, name: str | None) -> NDArray[Any]:
     column = text_values(table[name])
     if column.null_count:
         rows = np.flatnonzero(np.asarray(column.is_null()))
-        shown = ", ".join(str(row + 1) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
         raise InputError(
-            f"{len(rows)} row(s) of the node table have no id in column {name!r} (rows {shown}, counted from 1). "
+            f"{len(rows)} row(s) of the node table have no id in column {name!r}: {_places(table, rows)}. "
             "Give each row an id or drop it, or name another column with --id."
+        )
+    repeated = _repeats(column)
+    if repeated:
+        shown = "; ".join(f"{value!r} in {_places(table, rows)}" for value, rows in list(repeated.items())[:3])
+        raise InputError(
+            f"{len(repeated):,} id(s) in column {name!r} of the node table stand in more than one row: {shown}"
+            f"{'; ...' if len(repeated) > 3 else ''}. Each node needs an id of its own: drop or rename the others, or "
+            "name another column with --id."
         )
     try:
         return as_node_ids(column)
     except GraphError as error:
         raise InputError(f"column {name!r} cannot name the nodes: {error}") from error
+
+
+def _repeats(column: Any) -> dict[Any, Ints]:
+    """Values that stand more than once, with their rows."""
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type):
+        return {}
+    coded = column.combine_chunks().dictionary_encode()
+    codes = coded.indices.to_numpy()
+    again = np.flatnonzero(np.bincount(codes, minlength=1) > 1)
+    if not len(again):
+        return {}
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes))
+    starts = ends - np.bincount(codes)
+    values = coded.dictionary.take(pa.array(again)).to_pylist()
+    return {value: order[starts[code] : ends[code]] for value, code in zip(values, again, strict=True)}
+
+
+def _places(table: pa.Table, rows: Ints) -> str:
+    """Rows as a reader of the files finds them, the first few."""
+    found = [place_of(table, int(row)) for row in rows[:5]]
+    more = ", ..." if len(rows) > 5 else ""
+    files = list(dict.fromkeys(file for file, _ in found))
+    if len(files) == 1:
+        where = f" of {files[0]}" if files[0] else ""
+        return f"{'rows' if len(rows) > 1 else 'row'} {', '.join(f'{row:,}' for _, row in found)}{more}{where}"
+    return ", ".join(f"row {row:,} of {file}" for file, row in found) + more
 
 
 class Ids:
