@@ -248,6 +248,37 @@ def test_refused(inside, packages: Path, tmp_path: Path, monkeypatch, arguments,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["edges.csv", "new.csv", "nodes.csv"]
 
 
+@pytest.mark.parametrize("command", ["fit", "ingest"])
+@pytest.mark.parametrize("name", ["package", "id"])
+def test_repeated_ids_are_what_the_error_is_about(inside, packages: Path, tmp_path: Path, command, name: str) -> None:
+    lines = (packages / "nodes.csv").read_text().splitlines()
+    lines[0] = lines[0].replace("package", name)
+    lines[5] = lines[5].replace('"p4"', '"p1"')
+    (tmp_path / "nodes.csv").write_text("\n".join(lines) + "\n")
+    files = ["--nodes", tmp_path / "nodes.csv", "--edges", packages / "edges.csv", "-o", tmp_path / "out"]
+    fails(inside(command, *files), rf"1 id\(s\) in column '{name}' .* more than one row: 'p1' in rows 2, 5")
+
+
+@pytest.mark.parametrize("value", ["inf", "-Infinity", "1e39"])
+def test_infinite_numbers_are_refused_as_by_the_service(fitted, inside, packages: Path, tmp_path: Path, value) -> None:
+    for name in ("nodes", "new"):
+        lines = (packages / f"{name}.csv").read_text().splitlines()
+        for row, text in ((3, value), (5, "")):  # an empty one is filled
+            fields = lines[row].split(",")
+            lines[row] = ",".join([*fields[:3], text, *fields[4:]])
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    files = ["--nodes", tmp_path / "nodes.csv", "--edges", packages / "edges.csv"]
+    shown = f"{float(value):g}".replace("+", r"\+")
+    reason = rf"nodes\.csv, row 3: installed_size is {shown}, expected a finite number"
+    fails(inside("fit", *files, "-o", tmp_path / "model", *QUICK), reason)
+    fails(inside("ingest", *files, "-o", tmp_path / "store"), reason)
+    done = inside("predict", fitted[0], tmp_path / "new.csv", "-o", tmp_path / "out.csv", "--json")
+    assert (document(done)["rows"], document(done)["rejected"]) == (39, 1)
+    (line,) = csv.read_csv(tmp_path / "out.rejects.csv").to_pylist()
+    assert (line["row"], line["id"]) == (3, "p242")
+    assert re.match(f"installed_size is {shown}, expected a finite number", line["reason"])
+
+
 def test_another_kind_of_model(inside, small: Path, packages: Path, tmp_path: Path) -> None:
     document(inside("fit", "--dataset", small, "-o", tmp_path / "m", "--json", *QUICK))
     fails(inside("predict", tmp_path / "m", packages / "new.csv", "-o", tmp_path / "o.csv"), "holds a SparcClassifier")

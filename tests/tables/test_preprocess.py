@@ -289,7 +289,9 @@ def test_values_that_are_not_what_they_should_be() -> None:
         ({"size": "1,234"}, "size is '1,234', expected a number (write 1234.5, not 1,234.5 or 1234,5)"),
         ({"size": "1_000"}, "size is '1_000', expected a number"),
         ({"size": " 2e3 "}, ""),
-        ({"size": "inf"}, ""),
+        ({"size": "inf"}, "size is inf, expected a finite number, of at most 3.4e38"),
+        ({"v": "[1, 1e39, 3]"}, "v[1] is 1e+39, expected a finite number, of at most 3.4e38"),
+        ({"v": "[1, NaN, 3]"}, ""),
         ({"size": "NA"}, ""),
         ({"size": None, "words": None, "v": None, "arch": None}, ""),
         ({"v": "[1, 2]"}, "v is a list of 2, expected a list of 3 numbers"),
@@ -306,6 +308,22 @@ def test_values_that_are_not_what_they_should_be() -> None:
     lengths = np.linalg.norm(dense(X), axis=1)
     assert (lengths[list(bad)] == 0).all()
     assert (np.delete(lengths, list(bad)) > 0).all()
+
+
+def test_infinite_numbers_of_every_type_are_named() -> None:
+    fitted = Preprocessor.fit(mixed(), ALL)
+    rows = mixed(4).drop_columns(["size", "year", "v"])
+    rows = rows.append_column("size", pa.array([1.0, np.inf, np.nan, 1e300]))
+    rows = rows.append_column("year", pa.array([-np.inf, None, 2000.0, 1e300]))
+    rows = rows.append_column("v", pa.array([[1.0, 2.0, np.inf], [1.0, np.nan, 2.0], None, [1.0, 1.0, 1.0]]))
+    _, bad = fitted.transform(rows)
+    assert {row: reason.partition(",")[0] for row, reason in bad.items()} == {
+        0: "year is -inf",
+        1: "size is inf",
+        3: "size is 1e+300",
+    }
+    _, bad = fitted.transform(rows.set_column(rows.column_names.index("year"), "year", pa.array([1.0] * 4)))
+    assert bad[0].startswith("v[2] is inf")
 
 
 def test_columns_of_a_wrong_kind() -> None:

@@ -20,7 +20,7 @@ from gsparc.tables._encoders import (
     unit_length,
 )
 from gsparc.tables._sklearn import read_places, read_scales
-from gsparc.tables._values import Bad, categories, finite, numbers, texts, vectors
+from gsparc.tables._values import Bad, categories, finite, name_infinite, numbers, texts, vectors
 from gsparc.tables._words import Words
 
 __all__ = ["CategoryBlock", "NumberBlock", "TextBlock", "VectorBlock", "number_columns", "vector_columns"]
@@ -98,11 +98,13 @@ class CategoryBlock:
 def number_columns(table: Any, columns: tuple[str, ...], bad: Bad) -> NDArray[np.float32]:
     """``[rows, columns]`` float32, NaN where missing."""
     out = np.empty((len(columns), table.num_rows), np.float32)  # a column at a time: each is one run of memory
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         for place, name in enumerate(columns):
             column = table.column(name)
             if column.type in _FLOATS and not column.null_count:
-                out[place] = column.to_numpy()
+                out[place] = values = column.to_numpy()
+                if not np.isfinite(out[place].sum()):  # NaN or infinite, or large enough to look closer
+                    name_infinite(np.flatnonzero(np.isinf(out[place])), values, name, bad)
             else:
                 out[place] = numbers(column, name, bad)
     return finite(np.ascontiguousarray(out.T))

@@ -14,20 +14,21 @@ from numpy.typing import NDArray
 
 from gsparc.tables._types import MISSING, as_strings, is_list, is_number, is_text, is_time, plain_column
 
-__all__ = ["Bad", "categories", "finite", "numbers", "texts", "vector_width", "vectors"]
+__all__ = ["FINITE", "Bad", "categories", "finite", "name_infinite", "numbers", "texts", "vector_width", "vectors"]
 
 pc: Any = _compute
 
 _ABSURD = np.float32(1e30)
+FINITE = "expected a finite number, of at most 3.4e38"  # float32's largest; the service asks for the same
 _LONGEST = 100  # characters of a category that count
 _WHOLE_FLOAT = re.compile(r"^-?[0-9]+\.0+$")
 Bad = dict[int, str]
 
 
 def numbers(column: Any, name: str, bad: Bad) -> NDArray[np.float32]:
-    """One float32 a row, NaN where missing or infinite; dates as days since 1970.
+    """One float32 a row, NaN where missing; dates as days since 1970.
 
-    A value that is no number is NaN too, and goes to ``bad`` with the reason.
+    A value that is no number, or an infinite one, is NaN too, and goes to ``bad`` with the reason.
     """
     column, kind = _flat(column), column.type
     if is_text(kind):
@@ -42,7 +43,21 @@ def numbers(column: Any, name: str, bad: Bad) -> NDArray[np.float32]:
     else:
         _all_bad(column, f"{name} holds {_kind_words(kind)}, expected a number", bad)
         return np.full(len(column), np.nan, np.float32)
-    return finite(values)
+    return readable(values, name, bad)
+
+
+def readable(values: NDArray[Any], name: str, bad: Bad) -> NDArray[np.float32]:
+    """:func:`finite`, and the rows of infinite values in ``bad``, each with the reason."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = values.astype(np.float32, copy=False)
+    name_infinite(np.flatnonzero(np.isinf(out)), values, name, bad)
+    return finite(out)
+
+
+def name_infinite(rows: NDArray[np.int64], values: NDArray[Any], name: str, bad: Bad) -> None:
+    """Say of rows that their value is infinite, or too large to be told from it."""
+    for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
+        bad.setdefault(row, f"{name} is {value:g}, {FINITE}")
 
 
 def _days(column: Any) -> NDArray[np.float64]:
@@ -81,7 +96,7 @@ def _numbers_of_strings(column: Any, name: str, bad: Bad) -> NDArray[np.float32]
             out[row] = _number(value)
         except (ValueError, OverflowError):
             bad.setdefault(row, f"{name} is {_shown(value)}, expected a number{_advice(value)}")
-    return finite(out)
+    return readable(out, name, bad)
 
 
 def _number(value: str) -> float:
@@ -144,7 +159,11 @@ def vectors(column: Any, name: str, width: int, bad: Bad) -> NDArray[np.float32]
         return finite(out)
     if is_list(kind) and vector_width(column) == width:
         present = column.is_valid().to_numpy(zero_copy_only=False)
-        out[present] = numbers(pc.list_flatten(column), name, {}).reshape(-1, width)
+        wrong: Bad = {}
+        out[present] = numbers(pc.list_flatten(column), name, wrong).reshape(-1, width)
+        rows = np.flatnonzero(present)
+        for place, reason in wrong.items():
+            bad.setdefault(int(rows[place // width]), reason.replace(name, f"{name}[{place % width}]", 1))
         return finite(out)
     if not (is_list(kind) or is_text(kind) or pa.types.is_list(kind)):
         _all_bad(column, f"{name} holds {_kind_words(kind)}, expected a list of {width} numbers", bad)
@@ -158,6 +177,10 @@ def vectors(column: Any, name: str, width: int, bad: Bad) -> NDArray[np.float32]
             bad.setdefault(row, f"{name} is {came}, expected a list of {width} numbers")
             continue
         out[row] = [np.nan if number is None else _as_float(number) for number in found]
+    with np.errstate(over="ignore"):
+        rows, places = np.nonzero(np.isinf(out.astype(np.float32)))
+    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+        bad.setdefault(row, f"{name}[{place}] is {out[row, place]:g}, {FINITE}")
     return finite(out)
 
 

@@ -18,6 +18,7 @@ from gsparc.graph import Graph
 from gsparc.splits import ColdStartSplit
 from gsparc.tables.joining import EdgeList, Ids, Labels, join_edges, node_ids, read_labels
 from gsparc.tables.preprocess import Preprocessor
+from gsparc.tables.reading import place_of
 from gsparc.tables.stages import Progress, Stages, identity
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def prepare(
     graph = Graph(graph.indptr, graph.indices, graph.weights)  # estimators know nodes by position, the model by id
     groups = None if columns.group is None else np.array([str(v) for v in nodes[columns.group].to_pylist()])
     split = _split(len(ids), labels, groups, settings)
+    refuse_infinite(nodes, columns)
     preprocess = Preprocessor.fit(nodes.take(split.seen), columns)
     X, bad = preprocess.transform(nodes)
     X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X, np.float32)
@@ -145,6 +147,26 @@ def prepare(
     if bad:
         material = _without_bad(material, say)
     return _checked(material, columns)
+
+
+def refuse_infinite(nodes: pa.Table, columns: Columns) -> None:
+    """An infinite number is a mistake of the table: left as it is, it would move the scale of its column."""
+    from gsparc.tables._blocks import number_columns
+    from gsparc.tables._values import FINITE, vector_width, vectors
+
+    bad: dict[int, str] = {}
+    number_columns(nodes, columns.numeric, bad)
+    for name in columns.vector:
+        vectors(nodes[name], name, vector_width(nodes[name]), bad)
+    infinite = {row: reason for row, reason in bad.items() if reason.endswith(FINITE)}
+    if infinite:
+        row = min(infinite)
+        file, number = place_of(nodes, row)
+        more = f" {len(infinite):,} rows hold such a value." if len(infinite) > 1 else ""
+        raise FeatureError(
+            f"{file or 'the node table'}, row {number:,}: {infinite[row]}.{more} Leave the value empty (it is then "
+            "filled with the median of its column), correct it, or take the row out."
+        )
 
 
 def _split(n: int, labels: Labels | None, groups: Any, settings: FitSettings) -> Split:

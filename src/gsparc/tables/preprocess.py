@@ -92,8 +92,8 @@ class Preprocessor:
     def transform(self, table: pa.Table | pa.RecordBatch) -> tuple[Any, dict[int, str]]:
         """Features ``[m, d]``, CSR or dense, in float32; and rows that hold something else than they should, and why.
 
-        Rows with a reason are all zero. Missing and infinite values are filled; columns that the fit did not
-        know are not looked at.
+        Rows with a reason are all zero; an infinite number is such a reason. Missing values (empty, null, NaN) are
+        filled; columns that the fit did not know are not looked at.
         """
         X, bad, _ = self.transform_known(table)
         return X, bad
