@@ -279,6 +279,51 @@ def test_infinite_numbers_are_refused_as_by_the_service(fitted, inside, packages
     assert re.match(f"installed_size is {shown}, expected a finite number", line["reason"])
 
 
+def test_repeated_ids_and_edges_of_new_rows_are_counted(fitted, inside, packages: Path, tmp_path: Path) -> None:
+    lines = (packages / "new.csv").read_text().splitlines()
+    (tmp_path / "new.csv").write_text("\n".join([*lines, lines[1], lines[1], lines[2]]) + "\n")
+    (tmp_path / "edges.csv").write_text("source,target\np240,p1\np2,p241\np240,nobody\nsomebody,p3\n")
+    arguments = ["predict", fitted[0], tmp_path / "new.csv", "--edges", tmp_path / "edges.csv"]
+    done = inside(*arguments, "-o", tmp_path / "out.csv")
+    assert "note: 3 rows have the id of an earlier row: each is predicted on its own" in done.stderr
+    assert "note: 2 of 4 edges join a row to a known node and are used" in done.stderr
+    assert "note: 1 of 4 edges name no known node: left out" in done.stderr
+    assert "note: 1 of 4 edges belong to none of the rows: left out" in done.stderr
+    assert re.search("edges used +2 of 4", done.stdout)
+    assert csv.read_csv(tmp_path / "out.csv").num_rows == 43
+
+
+def test_evaluate_says_how_many_classes_are_not_known(fitted, inside, packages: Path, tmp_path: Path) -> None:
+    rows = csv.read_csv(packages / "new.csv").to_pylist()
+    plain = document(inside("evaluate", fitted[0], packages / "new.csv", "--json"))["classes"]
+    assert plain["known_classes"]["accuracy"] == plain["accuracy"]
+    others = [row | {"section": "games"} for row in rows[:10]]
+    csv.write_csv(pa.Table.from_pylist(rows + others), tmp_path / "labelled.csv")
+    done = inside("evaluate", fitted[0], tmp_path / "labelled.csv")
+    assert (
+        "note: 10 of 50 rows are of a class that the model does not know: all figures count" in done.stderr
+    )
+    assert re.search(f"accuracy +{80 * plain['accuracy']:.1f} %", done.stdout)
+    assert re.search(f"accuracy on known classes +{100 * plain['accuracy']:.1f} % of 40 rows", done.stdout)
+
+
+def test_options_that_a_form_of_fit_has_no_use_for_are_refused(inside, packages: Path, small: Path, tmp_path) -> None:
+    done = inside("fit", *sources(packages), "--evaluate", "-o", tmp_path / "m")
+    fails(done, "--evaluate.*rows are held out and compared anyway", status=2)
+    for option in (["--resume"], ["--task", "links"], ["--report", "r.html"]):
+        fails(inside("fit", "--dataset", small, *option, "-o", tmp_path / "m"), f"{option[0]}.*--nodes and --edges", 2)
+
+
+def test_a_quiet_fit_of_clusters_that_has_nothing_to_resume(packages: Path, inside, tmp_path: Path) -> None:
+    arguments = ["fit", *sources(packages), "--task", "clusters", *QUICK, "-o", tmp_path / "model"]
+    done = inside(*arguments, "-q")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["model:", str(tmp_path / "model"), "report:", str(tmp_path / "model/report.html")]
+    done = inside(*arguments, "--resume")
+    assert "there is nothing to resume: starting from the beginning" in done.stderr
+    assert "measured by classes and links, and the model was fitted for clusters alone" in done.stdout
+
+
 def test_another_kind_of_model(inside, small: Path, packages: Path, tmp_path: Path) -> None:
     document(inside("fit", "--dataset", small, "-o", tmp_path / "m", "--json", *QUICK))
     fails(inside("predict", tmp_path / "m", packages / "new.csv", "-o", tmp_path / "o.csv"), "holds a SparcClassifier")

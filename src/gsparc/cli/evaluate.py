@@ -46,6 +46,13 @@ def run(
         row, reason = next(iter(bad.items()))
         file, number = place_of(table, row)
         say(f"note: {len(bad):,} rows cannot be read and are left out, such as {file}, row {number}: {reason}")
+    unknown = document["classes"]["unknown_classes"] if document["classes"] else 0
+    if unknown:
+        rows = document["classes"]["rows"]
+        say(
+            f"note: {unknown:,} of {rows:,} rows are of a class that the model does not know: all figures count them "
+            "as wrong, but for the accuracy on known classes"
+        )
     if known:
         say(
             f"note: {known:,} of the rows are in the model already; it has learned from them, so it does better on them"
@@ -91,6 +98,7 @@ def _show(document: dict[str, Any]) -> None:
             [
                 ("rows with a class", classes["rows"]),
                 ("accuracy", f"{100 * classes['accuracy']:.1f} %{span}"),
+                ("accuracy on known classes", _on_known(classes)),
                 ("macro-F1", f"{100 * classes['macro_f1']:.1f} %"),
                 ("calibration error", f"{100 * classes['ece']:.1f} %"),
                 (
@@ -100,7 +108,7 @@ def _show(document: dict[str, Any]) -> None:
                 ),
                 ("abstained", f"{100 * classes['abstained']:.1f} %"),
                 ("accuracy where it says", None if where is None else f"{100 * where:.1f} %"),
-                ("classes not known", classes["unknown_classes"] or None),
+                ("rows of unknown classes", classes["unknown_classes"] or None),
             ]
         )
         _show_classes(Console(), classes["by_class"])
@@ -108,6 +116,14 @@ def _show(document: dict[str, Any]) -> None:
         show_facts(
             [("rows with links", links["rows"]), ("MRR", f"{links['mrr']:.3f}"), ("hits@10", f"{links['hits@10']:.3f}")]
         )
+
+
+def _on_known(classes: dict[str, Any]) -> str | None:
+    """Accuracy without the rows of classes that the model does not know; None where that changes nothing."""
+    found = classes["known_classes"]
+    if not classes["unknown_classes"] or found["accuracy"] is None:
+        return None
+    return f"{100 * found['accuracy']:.1f} % of {found['rows']:,} rows"
 
 
 def _show_classes(console: Any, lines: list[dict[str, Any]]) -> None:

@@ -13,11 +13,18 @@ import typer
 
 from gsparc._processes import world
 from gsparc.cli.common import AsJson, MaxSteps, Seed, command, emit, say
+from gsparc.cli.fit_usage import (
+    BACKBONES,
+    check_folder,
+    check_usage,
+    refuse_beside_a_store,
+    refuse_other_sources,
+    refuse_the_other_form,
+)
 from gsparc.cli.processes import JoinTimeout, Processes, start_processes, together
 
 NAME = "fit"
 _KINDS = "CSV, TSV, Parquet, Feather, Arrow or JSON lines"
-BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
 
 
 @command
@@ -90,14 +97,17 @@ def run(
     ] = None,
     backbone: Annotated[str | None, typer.Option("--backbone", help=f"{', '.join(BACKBONES)}.")] = None,
     evaluate: Annotated[
-        bool, typer.Option("--evaluate", help="With --dataset: keep a fifth of the nodes out, and compare on them.")
+        bool,
+        typer.Option("--evaluate", help="With --dataset or --recipe: keep a fifth of the nodes out, and compare."),
     ] = False,
     max_steps: MaxSteps = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     processes: Processes = None,
     join_timeout: JoinTimeout = 60.0,
     seed: Seed = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress, no notes, and of the result only where it is.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a model on a node table and an edge table, and save it; it predicts new rows by their columns alone.
@@ -126,14 +136,18 @@ def run(
     Example:  gsparc fit --recipe phormer/pubmed --evaluate -o model
     """
     if store is not None:
-        _refuse_other_sources(dataset, nodes, edges, recipe)
+        refuse_other_sources(dataset, nodes, edges, recipe)
         said = {"--id": id_column, "--target": target, "--text": text, "--numeric": numeric, "--group": group}
         said |= {"--categorical": categorical, "--ignore": ignore, "--edge-source": edge_source}
         said |= {"--edge-target": edge_target, "--edge-weight": edge_weight}
-        _refuse_beside_a_store(said, {"--report": report, "--evaluate": evaluate})
-        _check_folder(output)
+        refuse_beside_a_store(said, {"--report": report, "--evaluate": evaluate})
+        check_folder(output)
     else:
-        _check_usage(dataset, nodes, edges, recipe, backbone)
+        check_usage(dataset, nodes, edges, recipe, backbone)
+        said = {"--id": id_column, "--text": text, "--numeric": numeric, "--categorical": categorical, "--group": group}
+        said |= {"--ignore": ignore, "--edge-source": edge_source, "--edge-target": edge_target, "--task": task}
+        said |= {"--edge-weight": edge_weight, "--clusters": clusters, "--resume": resume, "--report": report}
+        refuse_the_other_form(nodes is not None and recipe is None, said, evaluate)
     start_processes(processes, quiet=quiet)
     if store is not None:
         from gsparc.cli.fit_store import fit_from_store
@@ -157,7 +171,7 @@ def run(
     if nodes is not None and edges is not None and recipe is None:
         from gsparc.cli.fit_tables import TableOptions, fit_tables
 
-        _check_folder(output)
+        check_folder(output)
         with _notes(quiet):
             fit_tables(
                 TableOptions(
@@ -191,7 +205,7 @@ def run(
         return
     start = time.perf_counter()
     followed = None if recipe is None else _recipe(recipe)
-    _check_folder(output)
+    check_folder(output)
     with _notes(quiet) as note:
         data = _load(dataset, nodes, edges, target, None if followed is None else followed.dataset, note)
         common = {"device": device, "random_state": seed, "verbose": int(not quiet), "index_memory": index_memory}
@@ -214,60 +228,7 @@ def run(
         "report": getattr(model, "report_", None),
         "seconds": round(time.perf_counter() - start, 3),
     }
-    emit(document, as_json, _show)
-
-
-def _refuse_other_sources(*others: object) -> None:
-    """A store holds nodes and edges: nothing else may be given beside it."""
-    if any(other is not None for other in others):
-        raise typer.BadParameter(
-            "a store holds nodes and edges already; pass it without --nodes, --edges, --dataset and --recipe.",
-            param_hint="--store",
-        )
-
-
-def _refuse_beside_a_store(columns: dict[str, Any], others: dict[str, Any]) -> None:
-    """What a store has settled, or what is not done with one, must not be ignored in silence."""
-    for name, value in columns.items():
-        if value:
-            raise typer.BadParameter(
-                "what the columns are was said when the store was made: pass this to gsparc ingest.", param_hint=name
-            )
-    for name, value in others.items():
-        if value:
-            raise typer.BadParameter("it goes with --nodes and --edges, not with --store.", param_hint=name)
-
-
-def _check_usage(
-    dataset: str | None, nodes: Path | None, edges: Path | None, recipe: str | None, backbone: str | None
-) -> None:
-    """Which options go together; names that do not exist are refused before anything is loaded."""
-    from gsparc._validation import check_name
-
-    if (nodes is None) != (edges is None):
-        raise typer.BadParameter("--nodes and --edges go together; pass both.", param_hint="--nodes")
-    if dataset is not None and nodes is not None:
-        raise typer.BadParameter("pass either --dataset or --nodes and --edges, not both.", param_hint="--dataset")
-    if dataset is None and nodes is None and recipe is None:
-        raise typer.BadParameter(
-            "pass a node table and an edge table (--nodes, --edges), a --store, a --dataset or a --recipe.",
-            param_hint="--nodes",
-        )
-    if recipe is not None and backbone is not None:
-        raise typer.BadParameter(
-            "a recipe says which backbone it is for; pass one of the two.", param_hint="--backbone"
-        )
-    if backbone is not None:
-        check_name("backbone", backbone, BACKBONES)
-
-
-def _check_folder(output: Path) -> None:
-    """Refuse a folder that cannot be written, or that holds something else, before the fit."""
-    from gsparc.cli.files import check_output
-    from gsparc.model_store import check_target
-
-    check_target(output)
-    check_output(output.parent, table=False)
+    emit(document, as_json, _show_briefly if quiet else _show)
 
 
 @contextmanager
@@ -383,6 +344,10 @@ def _save(model: Any, output: Path, data: Any) -> None:
         # fitted on class numbers, where -1 can say unlabelled; predictions are to bear the names
         model.classes_ = data.class_names[model.classes_]
     save_with_names(model, output, data.feature_names)
+
+
+def _show_briefly(document: dict[str, Any]) -> None:
+    typer.echo(f"model: {document['model']}")
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -81,7 +81,8 @@ def fit_from_store(
         "map_seconds": model.report.get("map_seconds"),
         "seconds": round(time.perf_counter() - start, 3),
     }
-    emit(document, as_json, _show)
+    brief = f"model: {output}"
+    emit(document, as_json, (lambda _: typer.echo(brief)) if quiet else _show)
 
 
 def _refuse_what_is_for_small_ones(nodes: int, tasks: tuple[str, ...], backbone: str | None) -> None:

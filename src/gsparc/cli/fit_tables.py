@@ -78,7 +78,8 @@ def fit_tables(options: TableOptions) -> None:
         write_error(f"interrupted; {kept if options.state.exists() else 'nothing was written.'}")
         raise typer.Exit(INTERRUPTED) from None
     shutil.rmtree(options.state, ignore_errors=True)
-    emit(_document(model, options, page, time.perf_counter() - start), options.as_json, _show)
+    found = _document(model, options, page, time.perf_counter() - start)
+    emit(found, options.as_json, _show_briefly if options.quiet else _show)
 
 
 def _again() -> str:
@@ -269,6 +270,12 @@ def _document(model: Any, options: TableOptions, page: Path | None, seconds: flo
         "report": None if page is None else str(page),
         "seconds": round(seconds, 3),
     }
+
+
+def _show_briefly(document: dict[str, Any]) -> None:
+    typer.echo(f"model: {document['model']}")
+    if document["report"]:
+        typer.echo(f"report: {document['report']}")
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -156,12 +156,20 @@ def _first_edges(model: Any, edges: Path, source: str | None, target: str | None
 
 def _say_what_is_left(document: dict[str, Any]) -> None:
     edges = document["edges"]
+    if edges:
+        say(f"note: {_used(edges)} edges join a row to a known node and are used")
     if edges and edges["unknown"]:
         say(f"note: {edges['unknown']:,} of {edges['edges']:,} edges name no known node: left out")
     if edges and edges["unused"]:
-        say(f"note: {edges['unused']:,} of {edges['edges']:,} edges belong to none of the rows")
+        say(f"note: {edges['unused']:,} of {edges['edges']:,} edges belong to none of the rows: left out")
+    if document["repeated_ids"]:
+        say(f"note: {document['repeated_ids']:,} rows have the id of an earlier row: each is predicted on its own")
     if document["rejected"]:
         say(f"note: {document['rejected']:,} rows could not be read: see {document['rejects']}")
+
+
+def _used(edges: dict[str, int]) -> str:
+    return f"{edges['edges'] - edges['unknown'] - edges['unused']:,} of {edges['edges']:,}"
 
 
 def _show(document: dict[str, Any]) -> None:
@@ -170,6 +178,7 @@ def _show(document: dict[str, Any]) -> None:
         ("rejected", document["rejected"] or None),
         ("rejects", document["rejects"]),
         ("abstained", document["abstained"]),
+        ("edges used", None if document["edges"] is None else _used(document["edges"])),
         ("output", document["output"]),
         ("time", f"{document['seconds']:.1f} s, {document['rows_per_second']:,.0f} rows a second"),
     ]

@@ -33,6 +33,7 @@ __all__ = ["predict_on_ray"]
 
 _RETRIES = 8  # times that one worker may be lost: whatever kills it more often will kill it again
 _STORE_BYTES = 1 << 30  # of Ray's memory for rows on their way, where we start it ourselves
+_ARRAYS = ("used", "degrees", "keys")  # of an outcome: they travel as bytes
 _PURPOSE = "scoring on Ray (--engine ray)"
 
 
@@ -123,6 +124,7 @@ def predict_on_ray(
         "rejected": rejects.count,
         "rejects": str(rejects.path) if rejects.count else None,
         "abstained": tally.abstained,
+        "repeated_ids": tally.repeated.count,
         "edges": tally.edges(),
         "seconds": round(seconds, 3),
         "rows_per_second": round((written + rejects.count) / max(seconds, 1e-9), 1),
@@ -251,12 +253,11 @@ class _Worker:
         else:
             unit = Unit.from_json(batch["unit"][0].as_py(), batch["payload"][0].as_py())
             outcome = self._scorer.score(unit)
-        plain = {key: value for key, value in vars(outcome).items() if key not in ("used", "degrees")}
+        plain = {key: value for key, value in vars(outcome).items() if key not in _ARRAYS}
         return pa.table(
             {
                 "outcome": [json.dumps(plain)],
-                "used": pa.array([outcome.used.tobytes()], pa.large_binary()),
-                "degrees": pa.array([outcome.degrees.tobytes()], pa.large_binary()),
+                **{name: pa.array([getattr(outcome, name).tobytes()], pa.large_binary()) for name in _ARRAYS},
             }
         )
 
@@ -265,5 +266,5 @@ def _unpacked(row: dict[str, Any]) -> Outcome:
     values = json.loads(row["outcome"])
     values["rejects"] = [Reject(*reject) for reject in values["rejects"]]
     values["error"] = None if values["error"] is None else tuple(values["error"])
-    used, degrees = (np.frombuffer(row[name], np.int64) for name in ("used", "degrees"))
-    return Outcome(**values, used=used, degrees=degrees)
+    arrays: dict[str, Any] = {name: np.frombuffer(row[name], np.int64) for name in _ARRAYS}
+    return Outcome(**values, **arrays)

@@ -68,6 +68,11 @@ def _classes(model: TableModel, table: pa.Table, X: Any, keep: NDArray[np.bool_]
         **{key: value for key, value in figures[0].items() if key not in ("method", "ours")},
         "rows": len(rows),
         "unknown_classes": int((~known).sum()),
+        "known_classes": {
+            "rows": int(known.sum()),
+            "accuracy": float(right[OURS][known].mean()) if known.any() else None,
+            "interval": share_of(right[OURS][known]) if known.any() else None,
+        },
         "coverage": {
             "promised": coverage,
             "measured": float(hit.mean()),

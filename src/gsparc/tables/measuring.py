@@ -141,9 +141,18 @@ def answer(record: dict[str, Any]) -> str:
         unit = "MRR over the likeness of features"
         parts.append(_verdict(record["gains"]["mrr"], "feature cosine", "links", 1, 3, unit))
     if not parts:
-        return "Whether the graph helps was not measured: no row could be held out as a new one."
+        return f"Whether the graph helps was not measured: {_why_not(record)}."
     text = "; ".join(parts)
     return f"Does the graph help on this data? {text[0].upper()}{text[1:]}."
+
+
+def _why_not(record: dict[str, Any]) -> str:
+    tasks, held = record.get("settings", {}).get("tasks", ()), record.get("split", {}).get("cold", 0)
+    if tasks and not {"classes", "links"} & set(tasks):
+        return "it is measured by classes and links, and the model was fitted for clusters alone"
+    if held:
+        return f"none of the {held:,} rows that were held out has a class or a link"
+    return "no row was held out as a new one"
 
 
 def _verdict(gains: Rows, plain: str, what: str, scale: float, digits: int, unit: str) -> str:

@@ -17,7 +17,7 @@ from gsparc.exceptions import GsparcError, InputError
 from gsparc.tables.columns import edge_columns_like
 from gsparc.tables.parts import part_name
 from gsparc.tables.reading import Reject, read_table
-from gsparc.tables.streaming import FirstEdges, _numbered, _one_thread, _predicted, _schema
+from gsparc.tables.streaming import FirstEdges, RepeatedIds, _numbered, _one_thread, _predicted, _schema, id_keys
 from gsparc.tables.units import Unit, UnitReader
 from gsparc.tables.writing import TableWriter
 
@@ -57,7 +57,8 @@ class Outcome:
     """What became of one unit.
 
     ``written`` are rows of its part. ``edges`` counts all edges and the new nodes that they name; ``used`` are those
-    of them that are rows of the unit, and ``degrees`` says how many edges each has. With ``error`` (its class and
+    of them that are rows of the unit, and ``degrees`` says how many edges each has. ``keys`` stand for the ids of the
+    rows that were written. With ``error`` (its class and
     its words) nothing was written. ``worker`` is the process that did it, as ``host:number``.
     """
 
@@ -70,6 +71,7 @@ class Outcome:
     edges: dict[str, int] | None = None
     used: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     degrees: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    keys: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     error: tuple[str, str] | None = None
     worker: str = ""
 
@@ -117,6 +119,8 @@ class Scorer:
             for batch in () if unit.is_last else self._reader.batches(unit):  # no row at all: a part without rows
                 answer = _predicted(model, Path(unit.file), batch, self.job.asked(), self._edges, named)
                 writer.write(answer.table if named else _numbered(answer.table, offset))
+                if named:
+                    out.keys = np.concatenate([out.keys, id_keys(answer.table["id"], stable=True)])
                 out.rejects += answer.rejects
                 out.abstained += answer.abstained
                 offset += answer.rows
@@ -174,6 +178,7 @@ class Tally:
     def __init__(self, reject: Callable[[Reject], object]) -> None:
         self.rows = self.abstained = 0
         self.parts: list[int] = []  # rows of each part
+        self.repeated = RepeatedIds()
         self._reject = reject
         self._waiting: dict[int, Outcome] = {}
         self._next, self._count = 0, -1
@@ -203,6 +208,7 @@ class Tally:
         if not outcome.last or not outcome.number:
             self.parts.append(outcome.written)
         self.rows, self.abstained = self.rows + outcome.rows, self.abstained + outcome.abstained
+        self.repeated.add(outcome.keys)
         if outcome.edges is not None:
             self._edges = outcome.edges
             if not len(self._degrees):

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from gsparc.tables.columns import EdgeColumns
     from gsparc.tables.model import TableModel
 
-__all__ = ["FirstEdges", "estimated_rows", "predict_file"]
+__all__ = ["FirstEdges", "RepeatedIds", "estimated_rows", "id_keys", "predict_file"]
 
 BATCH_ROWS = 32_768
+MOST_IDS = 1 << 23  # rows whose ids are remembered, to say how many repeat: 64 MB of hashes
 Report = Callable[[int], object]
 
 
@@ -79,6 +80,49 @@ class FirstEdges:
         return np.repeat(rows, count), self._nodes[np.repeat(self._starts[code[rows]], count) + inside]
 
 
+class RepeatedIds:
+    """Counts rows whose id an earlier row has, by hashes of 8 bytes and up to a number of rows.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> found = RepeatedIds()
+    >>> for part in (["a", "b"], ["a", "a"]):
+    ...     found.add(id_keys(pa.array(part)))
+    >>> found.count
+    2
+    """
+
+    def __init__(self) -> None:
+        self._keys: list[NDArray[np.int64]] = []
+        self.rows = 0
+
+    def add(self, keys: NDArray[np.int64]) -> None:
+        """Keys of further ids."""
+        if self.rows < MOST_IDS:
+            self._keys.append(keys)
+            self.rows += len(keys)
+
+    @property
+    def count(self) -> int:
+        """How many rows repeat an id, among those that were looked at."""
+        return self.rows - (len(np.unique(np.concatenate(self._keys))) if self._keys else 0)
+
+
+def id_keys(ids: Any, *, stable: bool = False) -> NDArray[np.int64]:
+    """A whole number for each id of a column; ``stable``: the same in every process."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(ids.type):
+        return ids.to_numpy().astype(np.int64)
+    if not stable:
+        return np.array([hash(value) for value in ids.to_pylist()], np.int64)
+    from hashlib import blake2b
+
+    digests = [blake2b(str(value).encode(), digest_size=8).digest() for value in ids.to_pylist()]
+    return np.frombuffer(b"".join(digests), np.int64)
+
+
 def _text(column: Any) -> Any:
     import pyarrow as pa
 
@@ -127,6 +171,7 @@ def predict_file(
     start = time.perf_counter()
     asked: dict[str, Any] = {"coverage": coverage, "links": links, "near": near, "position": False}
     rows = abstained = 0
+    repeated = RepeatedIds()
     with RejectsFile(output) as rejects:
         blocks = _blocks(source, batch_rows, rejects)
         first = next(blocks, None)
@@ -137,6 +182,8 @@ def predict_file(
                 for reject in answer.rejects:
                     rejects.add(reject)
                 writer.write(answer.table if named else _numbered(answer.table, rows))
+                if named:
+                    repeated.add(id_keys(answer.table["id"]))
                 rows, abstained = rows + answer.rows, abstained + answer.abstained
                 progress(rows)
     seconds = time.perf_counter() - start
@@ -146,6 +193,7 @@ def predict_file(
         "rejected": rejects.count,
         "rejects": str(rejects.path) if rejects.count else None,
         "abstained": abstained,
+        "repeated_ids": repeated.count,
         "edges": None if edges is None else edges.counts,
         "seconds": round(seconds, 3),
         "rows_per_second": round((writer.rows + rejects.count) / max(seconds, 1e-9), 1),

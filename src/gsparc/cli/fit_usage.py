@@ -1,0 +1,85 @@
+"""Which options of ``gsparc fit`` go together; said before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+__all__ = [
+    "BACKBONES",
+    "check_folder",
+    "check_usage",
+    "refuse_beside_a_store",
+    "refuse_other_sources",
+    "refuse_the_other_form",
+]
+
+BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
+
+
+def refuse_other_sources(*others: object) -> None:
+    """A store holds nodes and edges: nothing else may be given beside it."""
+    if any(other is not None for other in others):
+        raise typer.BadParameter(
+            "a store holds nodes and edges already; pass it without --nodes, --edges, --dataset and --recipe.",
+            param_hint="--store",
+        )
+
+
+def refuse_beside_a_store(columns: dict[str, Any], others: dict[str, Any]) -> None:
+    """What a store has settled, or what is not done with one, must not be ignored in silence."""
+    for name, value in columns.items():
+        if value:
+            raise typer.BadParameter(
+                "what the columns are was said when the store was made: pass this to gsparc ingest.", param_hint=name
+            )
+    for name, value in others.items():
+        if value:
+            raise typer.BadParameter("it goes with --nodes and --edges, not with --store.", param_hint=name)
+
+
+def refuse_the_other_form(tables: bool, said: dict[str, Any], evaluate: bool) -> None:
+    """An option that the form of the command has no use for is an error: ignored, it would be taken for done."""
+    if tables and evaluate:
+        raise typer.BadParameter(
+            "it goes with --dataset or --recipe. With --nodes and --edges rows are held out and compared anyway; "
+            "--holdout says how many.",
+            param_hint="--evaluate",
+        )
+    for name, value in said.items():
+        if value and not tables:
+            raise typer.BadParameter("it goes with --nodes and --edges alone.", param_hint=name)
+
+
+def check_usage(
+    dataset: str | None, nodes: Path | None, edges: Path | None, recipe: str | None, backbone: str | None
+) -> None:
+    """Which options go together; names that do not exist are refused before anything is loaded."""
+    from gsparc._validation import check_name
+
+    if (nodes is None) != (edges is None):
+        raise typer.BadParameter("--nodes and --edges go together; pass both.", param_hint="--nodes")
+    if dataset is not None and nodes is not None:
+        raise typer.BadParameter("pass either --dataset or --nodes and --edges, not both.", param_hint="--dataset")
+    if dataset is None and nodes is None and recipe is None:
+        raise typer.BadParameter(
+            "pass a node table and an edge table (--nodes, --edges), a --store, a --dataset or a --recipe.",
+            param_hint="--nodes",
+        )
+    if recipe is not None and backbone is not None:
+        raise typer.BadParameter(
+            "a recipe says which backbone it is for; pass one of the two.", param_hint="--backbone"
+        )
+    if backbone is not None:
+        check_name("backbone", backbone, BACKBONES)
+
+
+def check_folder(output: Path) -> None:
+    """Refuse a folder that cannot be written, or that holds something else, before the fit."""
+    from gsparc.cli.files import check_output
+    from gsparc.model_store import check_target
+
+    check_target(output)
+    check_output(output.parent, table=False)
