@@ -140,8 +140,11 @@ _shared: list[Any] = []  # the bar of a job in stages; bars that are opened insi
 
 
 @contextmanager
-def progress_bar(description: str, total: float, *, show: bool) -> Iterator[Progress]:
-    """A progress bar with the time left, on standard error; silent when ``show`` is false."""
+def progress_bar(description: str, total: float | None, *, show: bool) -> Iterator[Progress]:
+    """A progress bar with the time left, on standard error; silent when ``show`` is false.
+
+    Without a ``total`` it counts and does not know the end.
+    """
     if not show:
         yield Progress()
         return

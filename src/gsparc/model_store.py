@@ -218,8 +218,9 @@ def read_model(folder: str | os.PathLike[str], *, mapped: bool | None = None) ->
 
     path = _existing(Path(folder).resolve())
     if not (path / _CONFIG).is_file():
+        what = f"no {_CONFIG} in it" if path.is_dir() else "a file" if path.exists() else "there is no such folder"
         raise ModelFolderError(
-            f"{str(folder)!r} is not a gsparc model: no {_CONFIG} in it. Pass a folder that was written by save()."
+            f"{str(folder)!r} is not a gsparc model: {what}. Pass a folder that 'gsparc fit -o' or save() has written."
         )
     config = _read_json(path, _CONFIG)
     version = config.get("format_version")

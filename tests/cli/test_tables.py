@@ -92,6 +92,7 @@ def test_predict_in_a_process_of_its_own(fitted, packages: Path, gsparc, tmp_pat
     facts = document(done)
     assert (facts["rows"], facts["rejected"], facts["rejects"]) == (40, 0, None)
     assert facts["rows_per_second"] > 0
+    assert done.stderr == ""  # no bar beside a JSON document
     out = pq.read_table(tmp_path / "out.parquet")
     truth = csv.read_csv(packages / "new.csv")["section"].to_pylist()
     right = sum(a == b for a, b in zip(out["class"].to_pylist(), truth, strict=True))
@@ -231,11 +232,19 @@ def test_roles_by_flag_and_other_files(packages: Path, inside, tmp_path: Path) -
         (["fit", "--nodes", "nodes.csv", "--edges", "nodes.csv", "--target", "section", "-o", "m"], "none of the", 1),
         (["fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--holdout", "0.95", "-o", "m"], "holdout", 2),
         (["predict", "m", "new.csv"], "-o", 2),
-        (["predict", "m", "new.csv", "-o", "out.xyz"], "xyz", 1),
+        (["predict", "m", "new.csv", "-o", "out.xyz"], r"'out\.xyz' ends in \.xyz, which is not written.*\.parquet", 1),
+        (["predict", "m", "new.csv", "-o", "out"], "'out' has no ending that says the format.*parquet", 1),
+        (["predict", "m", "new.csv", "-o", "o.csv", "--engine", "ray"], "named like a file. Name.*without .csv", 1),
+        (["info", "m"], "unknown data set 'm'.*Nor is there a model folder m, as 'gsparc fit -o' writes it", 1),
+        (["info", "nodes.csv"], "nodes.csv is not an .npz file.*Nor is it a model folder", 1),
+        (["datasets", "nothing", "--export", "x"], "unknown data set 'nothing'", 1),
+        (["fit", "--nodes", "no.csv", "--edges", "no.csv", "--index-memory", "much", "-o", "m"], "--index-memory", 1),
+        (["fit", "--nodes", "no.csv", "--edges", "no.csv", "--backbone", "mlb", "-o", "m"], "unknown backbone", 1),
+        (["fit", "--store", "no", "--backbone", "mlb", "-o", "m"], "unknown backbone", 1),
         (["predict", "m", "no.csv", "-o", "out.csv"], "no table of rows no.csv", 1),
         (["predict", "m", "new.csv", "-o", "out.csv"], "'?m'? is not a gsparc model", 1),
         (["predict", "m", "new.csv", "-o", "out.csv", "--coverage", "2"], "coverage", 2),
-        (["evaluate", "m", "new.csv"], "is not a gsparc model", 1),
+        (["evaluate", "m", "new.csv"], "'m' is not a gsparc model: there is no such folder.*'gsparc fit -o'", 1),
         (["grow", "m", "--nodes", "new.csv"], "is not a gsparc model", 1),
         (["serve", "m"], "is not a gsparc model", 1),
     ],
@@ -300,9 +309,7 @@ def test_evaluate_says_how_many_classes_are_not_known(fitted, inside, packages: 
     others = [row | {"section": "games"} for row in rows[:10]]
     csv.write_csv(pa.Table.from_pylist(rows + others), tmp_path / "labelled.csv")
     done = inside("evaluate", fitted[0], tmp_path / "labelled.csv")
-    assert (
-        "note: 10 of 50 rows are of a class that the model does not know: all figures count" in done.stderr
-    )
+    assert "note: 10 of 50 rows are of a class that the model does not know: all figures count" in done.stderr
     assert re.search(f"accuracy +{80 * plain['accuracy']:.1f} %", done.stdout)
     assert re.search(f"accuracy on known classes +{100 * plain['accuracy']:.1f} % of 40 rows", done.stdout)
 
@@ -322,6 +329,28 @@ def test_a_quiet_fit_of_clusters_that_has_nothing_to_resume(packages: Path, insi
     done = inside(*arguments, "--resume")
     assert "there is nothing to resume: starting from the beginning" in done.stderr
     assert "measured by classes and links, and the model was fitted for clusters alone" in done.stdout
+
+
+def test_ingest_says_what_it_understood_before_it_works(inside, packages: Path, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    done = inside("ingest", *sources(packages), "--dangling", "drop", "-o", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    before, _, _ = done.stderr.partition("reading the nodes")
+    for words in (r"package +id", r"section +target", r"description +text", "from source to target, no weights"):
+        assert re.search(words, before), done.stderr
+
+
+def test_the_bar_counts_rows_and_not_the_header(fitted, inside, packages: Path, tmp_path: Path) -> None:
+    done = inside("predict", fitted[0], packages / "new.csv", "-o", tmp_path / "out.csv")
+    assert "40/40" in done.stderr
+
+
+def test_help_explains_the_columns_of_the_output(inside) -> None:
+    told = " ".join(inside("predict", "--help").stdout.split())
+    for words in ("confidence", "set:", "abstained, why", "membership", "no probability and may exceed 1", "near_dist"):
+        assert words in told
+    assert "macro-F1" in inside("evaluate", "--help").stdout
+    assert "leak test" in inside("reproduce", "--help").stdout
 
 
 def test_another_kind_of_model(inside, small: Path, packages: Path, tmp_path: Path) -> None:

@@ -174,19 +174,19 @@ def test_what_is_not_json_is_400(client, body: bytes, words: str) -> None:
         ({"vectors": [[1, 2, True]]}, "true came as feature 2"),
         ({"vectors": [[1, 2, 1e13]]}, "10000000000000.0 came as feature 2"),
         ({"vectors": [1, 2, 3]}, "vectors[0]: 1 came, expected a list of numbers"),
-        ({"vectors": [[1, 2, 3]], "k": 0}, "k: "),
+        ({"vectors": [[1, 2, 3]], "k": 0}, "k: 0 came, expected a whole number from 1 to 100."),
         ({"vectors": [[1, 2, 3]], "k": True}, "k: "),
         ({"vectors": [[1, 2, 3]], "k": 5.5}, "k: "),
-        ({"vectors": [[1, 2, 3]], "coverage": 1}, "coverage: "),
+        ({"vectors": [[1, 2, 3]], "coverage": 1}, "coverage: 1 came, expected a number above 0 and below 1."),
         ({"vectors": [[1, 2, 3]], "coverage": "0.9"}, "coverage: "),
         (
             {"vectors": [[1, 2, 3]], "edges": [[1, "apt"]]},
             "edges[0] names vectors[1], but the last row",
         ),
-        ({"vectors": [[1, 2, 3]], "edges": [[-1, "apt"]]}, "edges.0"),
-        ({"vectors": [[1, 2, 3]], "edges": [[False, "apt"]]}, "edges.0"),
-        ({"vectors": [[1, 2, 3]], "edges": [[0]]}, "edges.0"),
-        ({"vectors": [[1, 2, 3]], "edges": [[0, None]]}, "edges.0"),
+        ({"vectors": [[1, 2, 3]], "edges": [[-1, "apt"]]}, "edges[0]"),
+        ({"vectors": [[1, 2, 3]], "edges": [[False, "apt"]]}, "edges[0]"),
+        ({"vectors": [[1, 2, 3]], "edges": [[0]]}, "edges[0]"),
+        ({"vectors": [[1, 2, 3]], "edges": [[0, None]]}, "edges[0]"),
         ({"vectors": [[1, 2, 3]], "Coverage": 0.5}, "Coverage: "),
     ],
 )
@@ -250,3 +250,25 @@ def test_no_body_is_answered_with_a_failure_of_ours(client, body: Any) -> None:
     if response.status_code != 200:
         failure(response, response.status_code)
         assert response.status_code in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"vectors": [[1, 2, 3]], "colour": 1}, "'colour' is not known; beside records or vectors there may be"),
+        ({"vectors": 3}, "vectors: 3 came, expected a list of lists of numbers."),
+        ({"vectors": [[1, 2, 3]], "edges": 3}, "edges: 3 came, expected a list of [row, id of a known node]."),
+        ({"vectors": [[1, 2, 3]], "edges": [[0, None]]}, "edges[0][1]: null came, expected [row, id]: the place of a"),
+    ],
+)
+def test_fields_are_explained_in_our_own_words(client: Client, body: Any, sentence: str) -> None:
+    message = failure(client.post("/v1/predict", json=body), 422)
+    assert sentence in message
+    assert "Input should" not in message
+
+
+def test_parameters_are_explained_in_our_own_words(client: Client) -> None:
+    assert (
+        failure(client.get("/v1/search?q=a&limit=0"), 422) == "limit: '0' came, expected a whole number from 1 to 100."
+    )
+    assert failure(client.get("/v1/search"), 422).startswith("q is missing, expected a part of an id")

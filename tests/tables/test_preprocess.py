@@ -627,3 +627,16 @@ def test_damaged_bytes_are_refused_or_harmless(data: st.DataObject) -> None:
 
 
 BYTES = FITTED.to_bytes()
+
+
+def test_equal_fits_are_equal_bytes() -> None:
+    def made() -> bytes:
+        table = pa.table({"words": ["file a file", "name __id__ file", "dog"], "size": [1.0, 2.0, None]})
+        return Preprocessor.fit(table, Columns(text=("words",), numeric=("size",))).to_bytes()
+
+    first = made()
+    kept = [object() for _ in range(1000)]  # so that what comes lies elsewhere in memory
+    assert made() == first
+    assert len(kept) == 1000
+    again = Preprocessor.from_bytes(first, Columns(text=("words",), numeric=("size",)))
+    assert "file" in again.feature_names

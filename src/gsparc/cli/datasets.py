@@ -48,8 +48,8 @@ def _export(name: str, target: Path, folder: Path | None, as_json: bool) -> None
     from gsparc.datasets import load_dataset
     from gsparc.datasets.writing import export_tables
 
-    check_output(target, table=False)
     data = load_dataset(name, folder=folder, allow_pickle_sources=False)
+    check_output(target, table=False)  # makes the folder: only for a data set that is there
     document = {"dataset": data.name, "nodes_rows": data.graph.num_nodes, "edges_rows": data.graph.num_edges}
     document |= export_tables(data, target)
     emit(document, as_json, _show_export)

@@ -28,6 +28,12 @@ def run(
 ) -> None:
     """Measure a model on labelled rows: accuracy, calibration, coverage of the sets, abstention; MRR of their links.
 
+    What is printed: accuracy with its 95 % interval; macro-F1, the mean over classes; the calibration error, by how
+    much confidence and accuracy differ on average; how often the sets of --coverage hold the true class, and how large
+    they are; how often the model abstains, and its accuracy where it does not; recall and precision of each class. Rows
+    of a class that the model does not know count as wrong; the accuracy without them is given too. With --edges: the
+    mean reciprocal rank of a row's best true link among all known nodes, and how often it is among the first ten.
+
     Example:  gsparc evaluate model labelled.csv
 
     Example:  gsparc evaluate model labelled.csv --edges their_links.csv --json

@@ -143,9 +143,9 @@ def _first_not_finite(X: Any) -> tuple[int, int, float] | None:
 def check_output(path: Path, *, table: bool = True) -> None:
     """Refuse, before any work is done, an output that cannot be written."""
     if table and path.suffix.lower() not in _SUFFIXES:
+        what = f"ends in {path.suffix}, which is not written" if path.suffix else "has no ending that says the format"
         raise typer.BadParameter(
-            f"{str(path)!r} ends in {path.suffix or 'no suffix'!r}; expected one of {', '.join(_SUFFIXES)}.",
-            param_hint="-o",
+            f"{str(path)!r} {what}. Pass a name that ends in one of {', '.join(_SUFFIXES)}.", param_hint="-o"
         )
     if table and path.is_dir():
         raise OutputError(f"{path} is a folder. Pass the name of a file.")

@@ -17,6 +17,7 @@ from gsparc.cli.fit_usage import (
     BACKBONES,
     check_folder,
     check_usage,
+    check_values,
     refuse_beside_a_store,
     refuse_other_sources,
     refuse_the_other_form,
@@ -135,6 +136,7 @@ def run(
 
     Example:  gsparc fit --recipe phormer/pubmed --evaluate -o model
     """
+    check_values(backbone, index_memory)
     if store is not None:
         refuse_other_sources(dataset, nodes, edges, recipe)
         said = {"--id": id_column, "--target": target, "--text": text, "--numeric": numeric, "--group": group}

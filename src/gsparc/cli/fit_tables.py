@@ -107,13 +107,13 @@ def _several(given: list[str], names: list[str]) -> list[str]:
 def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any, Any, Any, Any]:
     """The two tables, and what their columns are; all of it said before work starts."""
     from gsparc._runtime import resolve_device
-    from gsparc._validation import check_memory
-    from gsparc.tables.columns import describe_columns, guess_columns, guess_edge_columns, sample_ends
+    from gsparc.tables.columns import guess_columns, guess_edge_columns, role_lines, sample_ends
     from gsparc.tables.fitting import FitSettings, check_settings
     from gsparc.tables.reading import read_table, table_files
 
     for path, what in ((options.nodes, "nodes"), (options.edges, "edges")):
         table_files(path, what=what)  # says what is missing before anything is read
+    resolve_device(options.device)
     note(f"loading {options.nodes} and {options.edges}")
     nodes, edges = read_table(options.nodes, what="nodes"), read_table(options.edges, what="edges")
     names = nodes.column_names
@@ -131,20 +131,13 @@ def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any
         group=options.group,
         ends=sample_ends(edges, edge_columns),
     )
-    lines = describe_columns(columns, nodes)
-    width = max(len(name) for name, _, _ in lines)
-    note(f"nodes: {nodes.num_rows:,} rows")
-    for name, role, why in lines:
-        note(f"  {name:<{width}}  {role:<11}  {why}")
-    weight = f", weight {edge_columns.weight}" if edge_columns.weight else ", no weights"
-    note(f"edges: {edges.num_rows:,} rows, from {edge_columns.source} to {edge_columns.target}{weight}")
+    note(f"{nodes.num_rows:,} nodes and {edges.num_rows:,} edges; what their columns are:")
+    for line in role_lines(columns, nodes, edge_columns):
+        note(line)
     settings = FitSettings(
         tasks or ("links",), options.clusters, options.backbone, options.seed, holdout=options.holdout
     )
     check_settings(settings, columns.target)
-    if options.index_memory is not None:
-        check_memory("--index-memory", options.index_memory)
-    resolve_device(options.device)
     return nodes, edges, columns, edge_columns
 
 

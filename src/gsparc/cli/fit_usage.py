@@ -11,6 +11,7 @@ __all__ = [
     "BACKBONES",
     "check_folder",
     "check_usage",
+    "check_values",
     "refuse_beside_a_store",
     "refuse_other_sources",
     "refuse_the_other_form",
@@ -56,9 +57,7 @@ def refuse_the_other_form(tables: bool, said: dict[str, Any], evaluate: bool) ->
 def check_usage(
     dataset: str | None, nodes: Path | None, edges: Path | None, recipe: str | None, backbone: str | None
 ) -> None:
-    """Which options go together; names that do not exist are refused before anything is loaded."""
-    from gsparc._validation import check_name
-
+    """Which options go together."""
     if (nodes is None) != (edges is None):
         raise typer.BadParameter("--nodes and --edges go together; pass both.", param_hint="--nodes")
     if dataset is not None and nodes is not None:
@@ -72,8 +71,16 @@ def check_usage(
         raise typer.BadParameter(
             "a recipe says which backbone it is for; pass one of the two.", param_hint="--backbone"
         )
+
+
+def check_values(backbone: str | None, index_memory: str | None) -> None:
+    """Names that do not exist and sizes that are none are refused before anything is loaded."""
+    from gsparc._validation import check_memory, check_name
+
     if backbone is not None:
         check_name("backbone", backbone, BACKBONES)
+    if index_memory is not None:
+        check_memory("--index-memory", index_memory)
 
 
 def check_folder(output: Path) -> None:

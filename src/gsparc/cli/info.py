@@ -33,7 +33,7 @@ def run(
     if is_store(path):
         emit(_describe_store(path, verify), as_json, _show)
         return
-    emit(_describe_model(path) if is_model_folder(path) else _describe_data(source), as_json, _show)
+    emit(_describe_model(path) if is_model_folder(path) else _try_data(source, path), as_json, _show)
 
 
 def _describe_store(path: Path, verify: bool) -> dict[str, Any]:
@@ -113,6 +113,21 @@ def _describe_table_model(path: Path, config: dict[str, Any]) -> dict[str, Any]:
         "grown": model.report.get("grown"),
         "report": str(path / "report.html") if (path / "report.html").is_file() else None,
     }
+
+
+def _try_data(source: str, path: Path) -> dict[str, Any]:
+    """A data set; where there is none, the error says what else was looked for."""
+    from gsparc.exceptions import DataNotFoundError, InputError, UnknownNameError
+
+    written = "as 'gsparc fit -o' writes it, or a store, as 'gsparc ingest -o' writes it"
+    try:
+        return _describe_data(source)
+    except (DataNotFoundError, InputError, UnknownNameError) as error:
+        if path.exists():
+            also = f"Nor is it a model folder, {written}."
+        else:
+            also = f"Nor is there a model folder {source}, {written}."
+        raise type(error)(f"{error} {also}") from error
 
 
 def _spectrum(values: Any) -> dict[str, Any]:

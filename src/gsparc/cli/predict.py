@@ -75,6 +75,25 @@ def run(
 
     Example:  gsparc predict model new.csv -o out.parquet
 
+    Columns of the output, as far as the model was fitted for them:
+
+    - id: as in ROWS, or the row's place from 0 where there are no ids.
+
+    - class, confidence: the most probable class, and its calibrated probability.
+
+    - set: classes that hold the true one with the probability of --coverage, the most probable first.
+
+    - abstained, why: whether the model would rather not say (far from every known node, nothing of it is known, or no
+    class can be ruled out).
+
+    - cluster, membership: the nearest cluster, and how much the row belongs to it, from 0 to 1.
+
+    - links, link_scores: known nodes that it will most likely be linked to, best first. A score ranks the nodes of one
+    row: how alike the two are in the eigenspace, in features and by what was learned from edges, and how popular
+    the node is. It is no probability and may exceed 1.
+
+    - near, near_distances: the known nodes most like it, nearest first, and how far they are (0 is equal).
+
     With --engine ray the answers are the same to the byte, and the output is a folder of Parquet parts with a file
     _SUCCESS. A worker that is lost is replaced, and no row is lost or written twice.
 
@@ -94,7 +113,7 @@ def run(
         score = _in_this_process(model_folder, source, output, edges, edge_source, edge_target)
     from gsparc.tables.streaming import estimated_rows
 
-    with progress_bar("predict", estimated_rows(source) or 1, show=not quiet) as bar:
+    with progress_bar("predict", estimated_rows(source), show=not (quiet or as_json)) as bar:
         document = score(**asked, progress=bar.update)
     if not quiet:
         _say_what_is_left(document)

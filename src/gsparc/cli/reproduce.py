@@ -60,6 +60,22 @@ def run(
 ) -> None:
     """Make a table or figure of the paper again, beside baselines; 'all' makes every one and the leak test.
 
+    - neighbourhood: which neighbours are found in features, in the true spectral embedding, by the learned map.
+
+    - classification: classes of connected and of cold nodes, every method, four splits.
+
+    - clustering: clusters of connected and of cold nodes.
+
+    - links: links of cold nodes, ranked among all seen nodes and by LLP's protocol.
+
+    - minibatch: Cluster-GCN with random, METIS and spectral batches, against epochs and time.
+
+    - cold-share: accuracy as the share of cold nodes grows.
+
+    - laplacians: clustering under other Laplacians.
+
+    - audit: the leak test, whether anything of a cold node reaches a fitted model.
+
     Writes DIR/TABLE.json after every finished cell, so a killed run continues with --resume, and the page
     DIR/reproduction.html of everything in the folder. A cell that fails is noted in its place and the rest goes on;
     the exit status is 1 then, and --resume tries it again.

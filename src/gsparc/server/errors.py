@@ -15,6 +15,11 @@ __all__ = ["ApiError", "add_handlers", "error_response", "first_problems"]
 
 logger = logging.getLogger(__name__)
 
+_PARAMETERS = {
+    "limit": "a whole number from 1 to 100",
+    "q": "a part of an id, of 1 to 200 characters",
+    "index": "a whole number from 0",
+}
 _SHOWN = 5  # problems named in one message; the rest is counted
 
 
@@ -77,8 +82,16 @@ async def _on_http_exception(request: Request, error: Any) -> Response:
 
 async def _on_validation_error(_: Request, error: Any) -> Response:
     """Path and query parameters; bodies are checked by this package itself."""
-    problems = [f"{'.'.join(str(part) for part in item['loc'][1:])}: {item['msg']}" for item in error.errors()]
+    problems = [_parameter(str(item["loc"][-1]), item) for item in error.errors()]
     return error_response(ApiError(422, "bad_parameter", f"{first_problems(problems)}."))
+
+
+def _parameter(name: str, item: Any) -> str:
+    """What is wrong with one parameter, in our own words."""
+    expected = _PARAMETERS.get(name, "another value; see /docs")
+    if item["type"] == "missing":
+        return f"{name} is missing, expected {expected}"
+    return f"{name}: {str(item['input'])[:40]!r} came, expected {expected}"
 
 
 def add_handlers(app: FastAPI) -> None:

@@ -172,8 +172,7 @@ class RowReader:
             if where[0] in ("records", "vectors") and len(where) > 1:
                 rows.setdefault(int(where[1]), self._explain_row(where[2:], item))
             else:
-                name = ".".join(str(part) for part in where[:2])
-                other.append(f"{name}: {item['msg']}; {_came(item['input'])} came")
+                other.append(_explain_field(where, item))
         if rows:
             form = str(error.errors()[0]["loc"][0])
             return ApiError(422, "bad_rows", f"{name_rows(form, rows)}.", rows=rows)
@@ -196,6 +195,29 @@ class RowReader:
         one_of_them = [{"required": [name]} for name in self.kinds]
         records["properties"]["records"]["items"] |= {"anyOf": one_of_them, "examples": [self._example]}
         return {"oneOf": [records, vectors]}
+
+
+_FIELDS = {
+    "coverage": "a number above 0 and below 1",
+    "k": "a whole number from 1 to 100",
+    "edges": "a list of [row, id of a known node]",
+    "records": "a list of objects",
+    "vectors": "a list of lists of numbers",
+}
+_EDGE = "[row, id]: the place of a row, from 0, and the id of a known node as a string or a whole number"
+
+
+def _explain_field(where: tuple[Any, ...], item: Any) -> str:
+    """What is wrong with a part of the body that is no row, by its place."""
+    name = str(where[0])[:80]
+    if item["type"] == "extra_forbidden":
+        return f"{name!r} is not known; beside records or vectors there may be {_listed(list(_FIELDS)[:3])}"
+    if name == "edges" and item["type"] == "too_long":
+        return f"edges: {len(item['input']):,} came, expected fewer: send several requests"
+    if name == "edges" and len(where) > 1:
+        part = f"[{where[2]}]" if len(where) > 2 and isinstance(where[2], int) else ""
+        return f"edges[{where[1]}]{part}: {_came(item['input'])} came, expected {_EDGE}"
+    return f"{name}: {_came(item['input'])} came, expected {_FIELDS.get(name, 'another value')}"
 
 
 def _vector(width: int) -> Any:

@@ -22,7 +22,7 @@ from gsparc.storage._edges import DATABASE, connect, join_edges, refuse_repeated
 from gsparc.storage._inputs import HoldOut, check_alike, node_batches, rows_in, sample_nodes
 from gsparc.storage._nodes import write_nodes
 from gsparc.tables._types import infer_types
-from gsparc.tables.columns import Columns, EdgeColumns, guess_columns, guess_edge_columns, sample_ends
+from gsparc.tables.columns import Columns, EdgeColumns, guess_columns, guess_edge_columns, role_lines, sample_ends
 from gsparc.tables.preprocess import Preprocessor
 from gsparc.tables.reading import table_files
 
@@ -221,6 +221,8 @@ class _Run:
         edges = infer_types(pa.Table.from_batches([next(node_batches(self.files["edges"][0], 1000))]))
         ends = guess_edge_columns(edges, source=said.source, target=said.edge_target, weight=said.weight)
         columns = guess_columns(first, **roles, ends=sample_ends(edges, ends))
+        for line in role_lines(columns, first, ends):
+            self.stage(line, 0.0)
         preprocess = Preprocessor.fit(sample_nodes(files, _SAMPLE, held, columns.group), columns)
         self._check_room(preprocess, total or 0)
         return columns, ends, preprocess, held

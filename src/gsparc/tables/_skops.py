@@ -43,7 +43,42 @@ def dump_state(state: dict[str, Any]) -> bytes:
     """A dictionary of plain values, arrays and fitted transformers."""
     import skops.io
 
-    return skops.io.dumps(state)
+    return _settled(skops.io.dumps(state))
+
+
+def _settled(data: bytes) -> bytes:
+    """The same file without what differs from run to run: times, and numbers that stand for places in memory."""
+    numbers: dict[int, int] = {}
+
+    def settle(node: Any) -> Any:
+        if isinstance(node, list):
+            return [settle(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        out = {key: settle(part) for key, part in node.items()}
+        if isinstance(node.get("__id__"), int):
+            out["__id__"] = numbers.setdefault(node["__id__"], len(numbers))
+        return out
+
+    sink = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(sink, "w") as new:
+        schema, names = settle(json.loads(old.read(_SCHEMA))), {}
+        for entry in old.infolist():
+            if entry.filename != _SCHEMA:
+                names[entry.filename] = f"{len(names)}.npy"
+                new.writestr(zipfile.ZipInfo(names[entry.filename]), old.read(entry))
+        new.writestr(zipfile.ZipInfo(_SCHEMA), json.dumps(_renamed(schema, names)))
+    return sink.getvalue()
+
+
+def _renamed(node: Any, names: dict[str, str]) -> Any:
+    if isinstance(node, list):
+        return [_renamed(part, names) for part in node]
+    if not isinstance(node, dict):
+        return node
+    out = {key: _renamed(part, names) for key, part in node.items()}
+    file = node.get("file")  # of an array; it may also be a word of a vocabulary
+    return out | {"file": names[file]} if isinstance(file, str) and file in names else out
 
 
 def load_state(data: bytes) -> dict[str, Any]:

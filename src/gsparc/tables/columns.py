@@ -21,6 +21,7 @@ __all__ = [
     "edge_columns_like",
     "guess_columns",
     "guess_edge_columns",
+    "role_lines",
     "sample_ends",
 ]
 
@@ -232,6 +233,15 @@ def describe_columns(columns: Columns, table: pa.Table) -> list[tuple[str, str, 
         why = columns.ignored.get(name, "not among the columns") if role == "ignored" else ""
         lines.append((name, role, why or describe_values(table[name], role)))
     return lines
+
+
+def role_lines(columns: Columns, table: pa.Table, ends: EdgeColumns) -> list[str]:
+    """What was understood of both tables, a line a column, for people."""
+    lines = describe_columns(columns, table)
+    width = max(len(name) for name, _, _ in lines)
+    weight = f", weight {ends.weight}" if ends.weight else ", no weights"
+    edges = f"edges: from {ends.source} to {ends.target}{weight}"
+    return ["nodes:", *(f"  {name:<{width}}  {role:<11}  {why}" for name, role, why in lines), edges]
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ def estimate(material: Material, settings: FitSettings, stages: Stages) -> Estim
     record["summary"] = plain_sentences(record)
     _grow(run, classifier, links, clusterer)
     record["seconds"] = {name: round(value, 2) for name, value in run.clock.seconds.items()}
+    record["created"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")  # it is saved right after
     record["seconds"]["total"] = round(time.perf_counter() - start, 2)
     return Estimators(classifier, links, clusterer, record, top_scores)
 
@@ -99,7 +100,6 @@ def _record(run: _Run) -> dict[str, Any]:
     material, settings = run.material, run.settings
     return {
         "version": __version__,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "settings": settings.identity(),
         "words": words_for(""),
         "data": {

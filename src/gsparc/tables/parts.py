@@ -15,6 +15,7 @@ from gsparc._files import cannot_write
 from gsparc._version import __version__
 from gsparc.exceptions import OutputError
 from gsparc.model_store import _held, _remove_abandoned, _replace
+from gsparc.tables.reading import file_format
 
 __all__ = ["SUCCESS", "check_parts_target", "part_name", "parts_folder", "publish_parts"]
 
@@ -37,6 +38,11 @@ def check_parts_target(output: str | os.PathLike[str]) -> Path:
     target = Path(output).resolve()
     if target.exists() and not target.is_dir():
         raise OutputError(f"{output} is a file, and a folder of parts is to be written. Pass the name of a folder.")
+    if not target.exists() and file_format(target):
+        raise OutputError(
+            f"a folder of Parquet parts is to be written, and {str(output)!r} is named like a file. Name the folder "
+            f"without {''.join(target.suffixes[-1:])}, or leave --engine ray out to get one file."
+        )
     if target.is_dir() and any(target.iterdir()) and not _is_ours(target):
         raise OutputError(
             f"the folder {output} is not empty and holds no finished output of this command (its {SUCCESS} mark); "

@@ -144,7 +144,9 @@ def estimated_rows(path: str | os.PathLike[str]) -> int | None:
         elif suffix in (".csv", ".tsv", ".jsonl", ".ndjson"):
             with open(file, "rb") as stream:
                 start = stream.read(1 << 16)
-            total += max(1, round(file.stat().st_size * start.count(b"\n") / max(len(start), 1)))
+            size, lines = file.stat().st_size, start.count(b"\n") + (not start.endswith(b"\n"))
+            lines = lines if len(start) == size else round(size * lines / max(len(start), 1))
+            total += max(1, lines - (suffix in (".csv", ".tsv")))  # without the header
         else:
             return None
     return total

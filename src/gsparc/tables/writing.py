@@ -144,7 +144,8 @@ def _format(path: Path) -> str:
             return suffix
     elif suffix in _SINKS:
         return suffix
-    raise OutputError(f"{str(path)!r} ends in {path.suffix or 'no suffix'!r}; expected one of {', '.join(FORMATS)}.")
+    what = f"ends in {path.suffix}, which is not written" if path.suffix else "has no ending that says the format"
+    raise OutputError(f"{str(path)!r} {what}. Pass a name that ends in one of {', '.join(FORMATS)}.")
 
 
 def _as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
