@@ -165,7 +165,8 @@ def _start(ray: Any, address: str | None, workers: int | None) -> None:
     if address is None:
         options |= {"num_cpus": workers or _cores(), "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
-        ray.init(address=address or "local", **options)
+        with _without_lines_of_the_backend():
+            ray.init(address=address or "local", **options)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         where = "here" if address is None else f"at {address}"
         raise GsparcError(
@@ -207,6 +208,22 @@ def _outcomes(ray: Any, job: Job, files: list[Path], workers: int) -> Iterator[O
                 f"Ray gave up ({_first_line(error)}); nothing was written. Workers that are lost again and again often "
                 "lack memory: ask for fewer with --workers, or for smaller batches with --batch-rows."
             ) from error
+
+
+@contextlib.contextmanager
+def _without_lines_of_the_backend() -> Iterator[None]:
+    """Ray's compiled part greets on standard error, past Python; what goes wrong is raised and not only written."""
+    if os.environ.get("GSPARC_DEBUG"):
+        yield
+        return
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 @contextlib.contextmanager
