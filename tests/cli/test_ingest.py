@@ -156,3 +156,13 @@ def test_wrong_usage(store: Path, folder: Path, inside, arguments: list[str], wo
     done = inside(*[argument.format(store=store, folder=folder) for argument in arguments])
     assert done.returncode in (1, 2)
     assert words in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_small_store_is_reported_as_tables_are(store: Path, folder: Path, inside) -> None:
+    options = ["--backbone", "mlp", "--max-steps", 5, "-o", folder / "small"]
+    done = inside("fit", "--store", store, *options)
+    assert done.returncode == 0, done.stderr
+    assert "rows that pretended to be new" in done.stdout
+    assert "Does the graph help on this data?" in done.stdout
+    assert f"report: {folder / 'small' / 'report.html'}" in done.stdout.replace("\n", " ").replace("  ", " ")
+    assert (folder / "small" / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")

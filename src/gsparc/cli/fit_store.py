@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from gsparc.cli.common import emit, say
+from gsparc.cli.fit_tables import measured_of, save_with_report, show_measured
 
 __all__ = ["embed_store", "fit_from_store"]
 
@@ -65,6 +66,10 @@ def fit_from_store(
         if model is None or not world().first:
             return  # one process writes
         progress("writing the model", 0.98)
+    small, page = store.num_nodes <= SMALL, None
+    if small:
+        page = save_with_report(model, output, folder.absolute().name, None, (lambda _: None) if quiet else say)
+    else:
         model.save(output, documents={})
     shutil.rmtree(state, ignore_errors=True)
     document = {
@@ -75,8 +80,9 @@ def fit_from_store(
         "features": store.shape[1],
         "tasks": list(model.tasks),
         "index": model.indexes(),
-        "measured": model.report.get("measured"),
+        "measured": measured_of(model.report) if small else model.report.get("measured"),
         "summary": model.report["summary"],
+        "report": None if page is None else str(page),
         "stage_seconds": model.report["seconds"],
         "map_seconds": model.report.get("map_seconds"),
         "seconds": round(time.perf_counter() - start, 3),
@@ -100,9 +106,15 @@ def _show(document: dict[str, Any]) -> None:
         f"{', '.join(document['tasks'])} of {document['store']}: {document['nodes']:,} nodes, {document['edges']:,} "
         f"edges, {document['features']:,} features"
     )
+    if document["report"]:  # a model of tables
+        show_measured(document["measured"])
+        typer.echo("")
     for sentence in [*document["summary"], *document["index"].values()]:
         typer.echo(sentence)
-    typer.echo(f"\nmodel: {document['model']}\n{document['seconds']:.1f} s")
+    typer.echo(f"\nmodel: {document['model']}")
+    if document["report"]:
+        typer.echo(f"report: {document['report']}")
+    typer.echo(f"{document['seconds']:.1f} s")
 
 
 def embed_store(

@@ -15,7 +15,7 @@ import typer
 from gsparc._processes import world
 from gsparc.cli.common import INTERRUPTED, emit, say, write_error
 
-__all__ = ["TableOptions", "fit_tables"]
+__all__ = ["TableOptions", "fit_tables", "measured_of", "save_with_report", "show_measured"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def fit_tables(options: TableOptions) -> None:
         model = _fit(options, nodes, edges, columns, edge_columns, tasks)
         if not world().first:
             return  # one process writes
-        page = _save(model, options, note)
+        page = save_with_report(model, options.output, options.name, options.report, note)
     except KeyboardInterrupt:
         kept = f"what is done is kept in {options.state}. Go on with: {_again()}"
         write_error(f"interrupted; {kept if options.state.exists() else 'nothing was written.'}")
@@ -185,7 +185,7 @@ def _fit(options: TableOptions, nodes: Any, edges: Any, columns: Any, edge_colum
         )
 
 
-def _save(model: Any, options: TableOptions, note: Any) -> Path | None:
+def save_with_report(model: Any, output: Path, name: str, report: Path | None, note: Any) -> Path | None:
     """The model with its report inside, or the report where it was asked to be."""
     from gsparc._files import write_text
     from gsparc.exceptions import MissingExtraError
@@ -193,14 +193,14 @@ def _save(model: Any, options: TableOptions, note: Any) -> Path | None:
     try:
         from gsparc.report.table_page import render_table_page
 
-        page = render_table_page(model.report, name=options.name, roles=_roles(model), drawn=_drawn(model))
+        page = render_table_page(model.report, name=name, roles=_roles(model), drawn=_drawn(model))
     except MissingExtraError as error:
         note(f"no report was written: {error}")
-        model.save(options.output, documents={})
+        model.save(output, documents={})
         return None
-    inside = options.report is None
-    model.save(options.output, documents={"report.html": page.encode()} if inside else {})
-    return options.output / "report.html" if options.report is None else write_text(options.report, page, "the report")
+    inside = report is None
+    model.save(output, documents={"report.html": page.encode()} if inside else {})
+    return output / "report.html" if report is None else write_text(report, page, "the report")
 
 
 def _roles(model: Any) -> list[tuple[str, str]]:
@@ -228,6 +228,12 @@ def _drawn(model: Any) -> dict[str, Any]:
     }
 
 
+def measured_of(report: dict[str, Any]) -> dict[str, Any]:
+    """What a fit measured, of all that its report holds."""
+    names = ("split", "classification", "links", "gains", "coverage", "first_edges", "edge_counts", "clusters")
+    return {name: report[name] for name in names if name in report}
+
+
 def _document(model: Any, options: TableOptions, page: Path | None, seconds: float) -> dict[str, Any]:
     report = model.report
     return {
@@ -242,20 +248,7 @@ def _document(model: Any, options: TableOptions, page: Path | None, seconds: flo
         "classes": None if model.class_names is None else [str(name) for name in model.class_names],
         "backbone": options.backbone,
         "seed": options.seed,
-        "measured": {
-            key: report[key]
-            for key in (
-                "split",
-                "classification",
-                "links",
-                "gains",
-                "coverage",
-                "first_edges",
-                "edge_counts",
-                "clusters",
-            )
-            if key in report
-        },
+        "measured": measured_of(report),
         "edge_counts": report["data"]["edge_counts"],
         "index": model.indexes(),
         "notes": report["notes"],
@@ -272,23 +265,12 @@ def _show_briefly(document: dict[str, Any]) -> None:
 
 
 def _show(document: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from gsparc.cli.tables import CLASS_COLUMNS, LINK_COLUMNS, methods_table
-
-    measured, console = document["measured"], Console()
-    split = measured["split"]
     typer.echo(
         f"{', '.join(document['tasks'])} of {document['data']}: {document['nodes']:,} nodes, "
         f"{document['edges']:,} edges, {document['features']:,} features"
         + (f", {len(document['classes'])} classes" if document["classes"] else "")
     )
-    if measured["classification"]:
-        title = f"\nclass of {split['cold_labelled']:,} rows that pretended to be new"
-        console.print(methods_table(measured["classification"], CLASS_COLUMNS, title))
-    if measured["links"]:
-        title = f"\nlinks of {split['cold_ranked']:,} such rows, ranked against {split['seen']:,}"
-        console.print(methods_table(measured["links"], LINK_COLUMNS, title))
+    show_measured(document["measured"])
     typer.echo("")
     for sentence in document["summary"]:
         typer.echo(sentence)
@@ -298,3 +280,18 @@ def _show(document: dict[str, Any]) -> None:
     if document["report"]:
         typer.echo(f"report: {document['report']}")
     typer.echo(f"{document['seconds']:.1f} s")
+
+
+def show_measured(measured: dict[str, Any]) -> None:
+    """The methods beside each other, on rows that pretended to be new."""
+    from rich.console import Console
+
+    from gsparc.cli.tables import CLASS_COLUMNS, LINK_COLUMNS, methods_table
+
+    split, console = measured["split"], Console()
+    if measured["classification"]:
+        title = f"\nclass of {split['cold_labelled']:,} rows that pretended to be new"
+        console.print(methods_table(measured["classification"], CLASS_COLUMNS, title))
+    if measured["links"]:
+        title = f"\nlinks of {split['cold_ranked']:,} such rows, ranked against {split['seen']:,}"
+        console.print(methods_table(measured["links"], LINK_COLUMNS, title))
