@@ -193,7 +193,7 @@ def test_deeply_nested_json_does_not_crash(folder: Path) -> None:
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ModelFolderError, match="there is no such folder. Pass a folder that .gsparc fit -o. or save"):
+    with pytest.raises(ModelFolderError, match=r"there is no such folder. Pass a folder that .gsparc fit -o. or save"):
         load_model(tmp_path / "nothing")
 
 
