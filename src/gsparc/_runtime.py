@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +18,19 @@ from gsparc.exceptions import InputError
 if TYPE_CHECKING:
     import torch  # takes seconds: what only needs a seed or a bar does without it
 
-__all__ = ["Progress", "Stage", "progress_bar", "resolve_device", "resolve_seed", "stage_bar", "torch_generator"]
+__all__ = [
+    "Progress",
+    "Stage",
+    "progress_bar",
+    "resolve_device",
+    "resolve_seed",
+    "stage_bar",
+    "stage_times",
+    "timed",
+    "torch_generator",
+]
+
+_times: ContextVar[dict[str, float] | None] = ContextVar("times", default=None)
 
 
 def resolve_device(device: str | torch.device = "auto") -> torch.device:
@@ -60,6 +74,50 @@ def torch_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gene
     import torch
 
     return torch.Generator(device=device).manual_seed(seed)
+
+
+@contextmanager
+def stage_times() -> Iterator[dict[str, float]]:
+    """Seconds that the stages of computations in here take, by name, in the order in which they end.
+
+    A stage on a GPU is waited for at both ends, which costs a little; without this nothing is waited for.
+
+    Examples
+    --------
+    >>> with stage_times() as seconds:
+    ...     with timed("nothing"):
+    ...         pass
+    >>> list(seconds)
+    ['nothing']
+    """
+    seconds: dict[str, float] = {}
+    token = _times.set(seconds)
+    try:
+        yield seconds
+    finally:
+        _times.reset(token)
+
+
+@contextmanager
+def timed(stage: str) -> Iterator[None]:
+    """A stage of a computation, for :func:`stage_times`; stages of one name add up."""
+    seconds = _times.get()
+    if seconds is None:
+        yield
+        return
+    _wait_for_gpu()
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        _wait_for_gpu()
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+def _wait_for_gpu() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 class Progress:

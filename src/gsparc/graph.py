@@ -234,8 +234,13 @@ class Graph:
         i = int(i) % self.num_nodes
         return self._indices[self._indptr[i] : self._indptr[i + 1]]
 
-    def connected_components(self) -> tuple[int, NDArray[np.int32]]:
+    def connected_components(self, device: str = "cpu") -> tuple[int, NDArray[np.int32]]:
         """Number of connected components, and the component of each node (numbered by first appearance).
+
+        Parameters
+        ----------
+        device : str
+            ``"cuda"`` finds them on a GPU; the answer is the same.
 
         Examples
         --------
@@ -244,6 +249,8 @@ class Graph:
         """
         from scipy.sparse.csgraph import connected_components
 
+        if device != "cpu":
+            return self._components_on(device)
         if self._indices.size > STREAMED:
             return component_labels(self._indptr, self._indices)
         # on a symmetric matrix strong components are the components, and no transposed copy is made
@@ -252,6 +259,16 @@ class Graph:
         renumber = np.empty(count, dtype=np.int32)
         renumber[np.argsort(first)] = np.arange(count, dtype=np.int32)
         return int(count), renumber[labels]
+
+    def _components_on(self, device: str) -> tuple[int, NDArray[np.int32]]:
+        """The components by torch; a component's smallest node names it, so they come in order of appearance."""
+        import torch
+
+        from gsparc.ops.components import connected_labels
+
+        arrays = (torch.tensor(array, device=device) for array in (self._indptr, self._indices))
+        names, labels = torch.unique(connected_labels(*arrays), return_inverse=True)
+        return len(names), labels.to(torch.int32).cpu().numpy()
 
     def ids_to_index(self, ids: Any) -> NDArray[np.int64]:
         """Positions of nodes given by id; without ``node_ids`` the ids are positions already.

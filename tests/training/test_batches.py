@@ -181,3 +181,18 @@ def test_without_self_loops_only_edges_are_drawn() -> None:
     source, target = EdgeSampler(graph, self_loops=False).sample(4000, torch.Generator().manual_seed(0))
     assert (source != target).all()
     assert abs(float(((source == 1) & (target == 2) | (source == 2) & (target == 1)).double().mean()) - 0.75) < 0.03
+
+
+@pytest.mark.parametrize("kind", ["normal", "counts", "constant column"])
+def test_scaling_block_by_block_on_a_device_is_the_same(kind: str) -> None:
+    X = np.random.default_rng(0).normal(2.0, 3.0, (100, 5)).astype(np.float32)
+    if kind == "counts":
+        X = (X > 5).astype(np.float32)
+    elif kind == "constant column":
+        X[:, 2] = 0.1
+    expected = Scaling.fit(X)
+    found = Scaling._fit_on(X, [slice(0, 64), slice(64, 128)], "cpu")
+    assert found.rows == expected.rows
+    if not expected.rows:
+        np.testing.assert_allclose(found.shift, expected.shift, rtol=1e-6)
+        np.testing.assert_allclose(found.factor, expected.factor, rtol=1e-6)

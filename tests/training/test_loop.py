@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -177,3 +178,23 @@ def test_a_loss_that_is_not_a_number_is_reported() -> None:
     task.module.get_parameter("0.weight").data.fill_(float("nan"))
     with pytest.raises(InputError, match=r"diverged at step 10 \(the loss is nan\).*Lower learning_rate"):
         run_loop(task, LoopSettings(steps=20, eval_every=10), CPU)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_recorded_steps_learn_what_ordinary_steps_learn() -> None:
+    from gsparc.datasets import make_blocks
+    from gsparc.estimators.embedding import SpectralMap
+    from gsparc.training.spectral import SpectralTask
+
+    data = make_blocks(40_000, 400_000, 16, random_state=0)
+    maps, ordinary = [], property(lambda task: False)
+    recorded = SpectralTask.capturable
+    for capturable in (recorded, ordinary):
+        SpectralTask.capturable = capturable  # type: ignore[method-assign]
+        try:
+            maps.append(SpectralMap(8, max_steps=200, device="cuda", random_state=0).fit(data.X, graph=data.graph))
+        finally:
+            SpectralTask.capturable = recorded  # type: ignore[method-assign]
+    first, second = maps
+    assert [entry["step"] for entry in first.history_] == [entry["step"] for entry in second.history_]
+    np.testing.assert_allclose(first.eigenvalues_, second.eigenvalues_, atol=0.01)

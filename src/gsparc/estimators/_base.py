@@ -238,6 +238,7 @@ def build_operator(
     alpha: float,
     n_neighbors: int,
     seed: int,
+    device: str = "cpu",
 ) -> Operator:
     """The affinity that the eigenfunctions belong to, cut to the components that are worth learning."""
     description: dict[str, Any] = {"laplacian": laplacian, "edges_from": "graph"}
@@ -247,7 +248,7 @@ def build_operator(
     elif laplacian == "feature-edge":
         mixed = alpha * feature_graph(X, n_neighbors, seed).to_scipy() + (1 - alpha) * graph.to_scipy()
         graph = Graph.from_scipy(mixed)
-    count, label = graph.connected_components()
+    count, label = graph.connected_components(device)
     nodes = np.arange(graph.num_nodes)
     if components == "large" and count > 1:
         sizes = np.bincount(label, minlength=count)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gsparc._runtime import timed
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops._grown_tokens import grown_tokens
 from gsparc.ops.neighbors import NeighborIndex
@@ -21,6 +22,7 @@ _WIDE = 1024  # columns up to which dense features are averaged as they are
 _WIDE_SPARSE = 512  # the same for sparse ones
 _DIRECTIONS = 256
 _CACHED = 1 << 27  # numbers that are kept between epochs: 512 MB of token lists
+_SHARE = 0.3  # of the free memory of a GPU that they may take there
 _BLOCK = 16_384
 
 
@@ -215,6 +217,13 @@ def reduced_features(X: Any, source: FeatureSource, seed: int) -> tuple[Tensor, 
     return rows * scale, directions, scale
 
 
+def _room(device: torch.device) -> int:
+    """Numbers that may be kept on a device."""
+    if device.type != "cuda":
+        return _CACHED
+    return max(_CACHED, int(_SHARE * torch.cuda.mem_get_info(device)[0] / 4))
+
+
 class NodeView:
     """Nodes to read: the seen ones (``own``: none is its own neighbour) or new ones."""
 
@@ -252,11 +261,15 @@ class NodeView:
         """``[B, num_tokens + 1, r + k]``: the node itself, then means over its ``2^j`` nearest."""
         assert self.seen is not None
         size = len(self) * (num_tokens + 1) * self.seen.table.shape[1]
-        if size > _CACHED:
-            return self._tokens(rows, num_tokens)
         if num_tokens not in self._kept:
-            every = torch.arange(len(self), device=rows.device)
-            self._kept[num_tokens] = torch.cat([self._tokens(part, num_tokens) for part in every.split(4096)])
+            if size > _room(rows.device):
+                return self._tokens(rows, num_tokens)
+            kept = torch.empty(len(self), num_tokens + 1, self.seen.table.shape[1], device=rows.device)
+            with timed("tokens"):
+                for start in range(0, len(self), 4096):
+                    part = torch.arange(start, min(start + 4096, len(self)), device=rows.device)
+                    kept[start : start + 4096] = self._tokens(part, num_tokens)
+            self._kept[num_tokens] = kept
         return self._kept[num_tokens][rows]
 
     def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:

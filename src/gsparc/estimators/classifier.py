@@ -12,7 +12,7 @@ import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import resolve_device, resolve_seed, timed
 from gsparc._typing import RandomState
 from gsparc._validation import (
     check_count,
@@ -222,10 +222,13 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         if 2**self.num_tokens > X.shape[0] and self._kind in ("phormer", "samba"):
             words = "num_tokens=%d reaches beyond the %d seen nodes: the last tokens are means of all of them"
             _log.info(words, self.num_tokens, X.shape[0])
-        self._fit_map(X, graph, seed)
+        with timed("map"):
+            self._fit_map(X, graph, seed)
         self._codes, self._nodes = codes, NodeNames(X.shape[0], None if graph is None else graph.node_ids)
-        coordinates = self._coordinates(X)
-        view = self._fit_views(X, coordinates, device, seed)
+        with timed("coordinates"):
+            coordinates = self._coordinates(X)
+        with timed("index"):
+            view = self._fit_views(X, coordinates, device, seed)
         held = np.zeros(0, np.int64) if self.map_._held is None else self.map_._held.nodes
         outside = None if validation is None else (self._view(validation.X, device), validation.codes)
         judges, train, free = choose_judges(view, codes, outside, held, seed)
@@ -244,11 +247,13 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
             own_graph,
             random_starts(X.shape[0]) if self._kind == "auto" and self.heads is None else 1,
         )
-        if self._kind == "auto":
-            self._fit_mixture(fitter)
-        else:
-            self._fit_single(fitter)
-        self._fit_confidence(fitter)
+        with timed("networks"):
+            if self._kind == "auto":
+                self._fit_mixture(fitter)
+            else:
+                self._fit_single(fitter)
+        with timed("confidence"):
+            self._fit_confidence(fitter)
         self.weights_, self.report_ = dict(self._mixture.weights), self._mixture.report
         self.history_ = [entry for head in self._heads.values() for entry in head.history]
 

@@ -13,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gsparc._mapped import is_mapped, release
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import resolve_device, resolve_seed, timed
 from gsparc._store import Store
 from gsparc._typing import RandomState
 from gsparc._validation import (
@@ -209,7 +209,8 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         self._check_parameters()
         if isinstance(X, Store) and graph is None:
             graph = X.graph
-        X = check_features(self, X, reset=True)
+        with timed("checks"):
+            X = check_features(self, X, reset=True)
         self._fit(X, None if graph is None else check_graph(graph, X.shape[0]))
         return self
 
@@ -255,22 +256,27 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
                 f"{X.shape[0]} node(s) came (n_samples = {X.shape[0]}), expected at least 3: "
                 "a map cannot be learned from fewer. 1 sample is never enough."
             )
-        check_rows_vary(X)
+        with timed("checks"):
+            check_rows_vary(X)
         seed = resolve_seed(self.random_state)
         device = resolve_device(self.device)
-        operator = build_operator(
-            X,
-            graph,
-            laplacian=self.laplacian,
-            components=self.components,
-            k_power=self.k_power,
-            alpha=self.alpha,
-            n_neighbors=self.n_neighbors,
-            seed=seed,
-        )
+        with timed("components"):
+            operator = build_operator(
+                X,
+                graph,
+                laplacian=self.laplacian,
+                components=self.components,
+                k_power=self.k_power,
+                alpha=self.alpha,
+                n_neighbors=self.n_neighbors,
+                seed=seed,
+                device=str(device),
+            )
         self.operator_ = operator.description
-        self._scaling = Scaling.fit(X)
-        features = FeatureSource(X, self._scaling, device)
+        with timed("scaling"):
+            self._scaling = Scaling.fit(X, device)
+        with timed("features to the device"):
+            features = FeatureSource(X, self._scaling, device)
         self._train(X, features, operator, seed, device)
         self._finish(features, operator)
 
@@ -298,7 +304,8 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
                 input_dropout=(0.3 if text else 0.0) if self.input_dropout == "auto" else self.input_dropout,
                 linear_path=self.linear_path,
             ).to(device)
-        sampler = EdgeSampler(graph, device, tau=self.tau, walk_length=operator.walk_length, exclude=exclude)
+        with timed("edges to the device"):
+            sampler = EdgeSampler(graph, device, tau=self.tau, walk_length=operator.walk_length, exclude=exclude)
         task = SpectralTask(
             self.module_,
             features,
@@ -325,7 +332,8 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             if self.checkpoint is None
             else fingerprint(self.get_params(deep=False), X, operator.graph, f"{seed} {device.type}"),
         )
-        result = run_loop(task, settings, device)
+        with timed("training"):
+            result = run_loop(task, settings, device)
         self.history_, self.n_steps_ = result.history, result.steps
 
     def _finish(self, features: FeatureSource, operator: Operator) -> None:
@@ -335,18 +343,20 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             self._set_layer(self._streamed_ritz(features, operator))
             return
         index = torch.from_numpy(operator.nodes).to(device)
-        values = computed_together(lambda rows: values_at(self.module_, features, rows, raw=True), index)
+        with timed("values at all nodes"):
+            values = computed_together(lambda rows: values_at(self.module_, features, rows, raw=True), index)
         degrees = operator_degrees(graph.indptr, graph.weights, tau=self.tau)
         pi = torch.from_numpy(degrees / degrees.sum()).to(device, torch.float32)
-        ritz = rayleigh_ritz(
-            graph.indptr,
-            graph.indices,
-            graph.weights,
-            pi,
-            values,
-            tau=self.tau,
-            walk_length=operator.walk_length,
-        )
+        with timed("Rayleigh-Ritz"):
+            ritz = rayleigh_ritz(
+                graph.indptr,
+                graph.indices,
+                graph.weights,
+                pi,
+                values,
+                tau=self.tau,
+                walk_length=operator.walk_length,
+            )
         self._set_layer(ritz)
 
     def _streamed_ritz(self, features: FeatureSource, operator: Operator) -> RitzPairs:

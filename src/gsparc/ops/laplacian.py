@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gsparc.ops._sparse import csr_tensor
+
 __all__ = ["normalized_affinity", "operator_degrees", "row_steps", "walk", "walk_reference"]
 
 _CHUNK_ENTRIES = 8_000_000
@@ -115,9 +117,5 @@ def _rows_times(indptr, indices, weights, values: Tensor, start: int, stop: int)
     data = torch.ones(last - first, device=device, dtype=values.dtype)
     if weights is not None:
         data = torch.from_numpy(np.ascontiguousarray(weights[first:last])).to(values)
-    lengths = torch.from_numpy(np.diff(pointers)).to(device)
-    row = torch.repeat_interleave(torch.arange(stop - start, device=device), lengths)
-    column = torch.from_numpy(columns.astype(np.int64)).to(device)
-    where = torch.stack([row, column])  # sorted and without repeats, as the graph's rows are
-    with torch.sparse.check_sparse_tensor_invariants(False):  # said aloud, or torch warns
-        return torch.sparse_coo_tensor(where, data, size=shape, is_coalesced=True) @ values
+    starts, ends = (torch.tensor(part, device=device) for part in (pointers, columns))
+    return csr_tensor(starts, ends, data, values.shape[0]) @ values

@@ -44,11 +44,12 @@ class Scaling:
     factor: np.ndarray | None
 
     @classmethod
-    def fit(cls, X: Features) -> Scaling:
+    def fit(cls, X: Features, device: torch.device | str = "cpu") -> Scaling:
         """Row norms for counts (no entry negative, most of them zero), column statistics otherwise.
 
         Looks at all entries, so neither the order of the rows nor how they are stored matters. Signed sparse
-        features that are too wide for a batch to be made dense are scaled by rows too.
+        features that are too wide for a batch to be made dense are scaled by rows too. Dense features are looked at
+        on ``device``, block by block.
         """
         shape: Any = X.shape
         n, width = int(shape[0]), int(shape[1])
@@ -62,6 +63,8 @@ class Scaling:
             return cls._columns(mean, np.sqrt(np.clip(square - mean**2, 0.0, None)))
         X = np.asarray(X)  # a view of what is mapped
         blocks = [slice(start, start + 65_536) for start in range(0, n, 65_536)]  # no copy of all of X
+        if torch.device(device).type == "cuda":
+            return cls._fit_on(X, blocks, device)
         filled = sum(np.count_nonzero(X[part]) for part in blocks)
         if width > 1 and filled < 0.5 * n * width and all((X[part] >= 0).all() for part in blocks):
             return cls(True, None, None)
@@ -69,6 +72,26 @@ class Scaling:
         square = sum((np.square(X[part] - mean).sum(axis=0) for part in blocks), np.zeros(width)) / max(n, 1)
         release(X)
         return cls._columns(mean, np.sqrt(square))
+
+    @classmethod
+    def _fit_on(cls, X: np.ndarray, blocks: list[slice], device: torch.device | str) -> Scaling:
+        """:meth:`fit` for dense features, each block on the device once a pass."""
+        n, width = X.shape
+        total = torch.zeros(width, dtype=torch.float64, device=device)
+        filled, lowest = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device)
+        for part in blocks:
+            block = as_tensor(np.ascontiguousarray(X[part])).to(device).float()
+            total += block.sum(dim=0, dtype=torch.float64)
+            filled += torch.count_nonzero(block)
+            lowest = torch.minimum(lowest, block.amin())
+        if width > 1 and int(filled) < 0.5 * n * width and float(lowest) >= 0:
+            return cls(True, None, None)
+        mean = total / max(n, 1)
+        square = torch.zeros_like(total)
+        for part in blocks:
+            block = as_tensor(np.ascontiguousarray(X[part])).to(device).double()
+            square += (block - mean).square_().sum(dim=0)
+        return cls._columns(mean.cpu().numpy(), (square / max(n, 1)).sqrt().cpu().numpy())
 
     @classmethod
     def _columns(cls, mean: np.ndarray, deviation: np.ndarray) -> Scaling:
@@ -100,6 +123,11 @@ class FeatureSource:
             self._dense = dense.to(self.device) if self._fits(dense) else dense
         self._shift = None if scaling.shift is None else as_tensor(scaling.shift).to(self.device)
         self._factor = None if scaling.factor is None else as_tensor(scaling.factor).to(self.device)
+
+    @property
+    def resident(self) -> bool:
+        """Whether the rows are dense and on the device, so that reading a batch never waits for the host."""
+        return self._dense is not None and self._dense.device.type == self.device.type
 
     def matrix(self) -> Any:
         """The features as they were passed, unscaled."""
@@ -201,6 +229,7 @@ class EdgeSampler:
         if exclude is not None and len(exclude):
             self._excluded = torch.zeros(graph.num_nodes, dtype=torch.bool, device=self.device)
             self._excluded[as_tensor(exclude).to(self.device)] = True
+            self._fallback = int((~self._excluded).nonzero()[0])  # here, so that drawing never waits for the device
         self.num_nodes, self.tau, self.walk_length = graph.num_nodes, float(tau), walk_length
         self._loop = 1.0 if self_loops else 0.0
         self._pointers = as_tensor(graph.indptr).to(self.device)
@@ -224,8 +253,7 @@ class EdgeSampler:
             again = self._draw(count, generator)
             source, target = torch.where(bad, again[0], source), torch.where(bad, again[1], target)
         bad = self._excluded[source] | self._excluded[target]
-        fallback = int((~self._excluded).nonzero()[0]) if bool(bad.any()) else 0
-        return source.masked_fill(bad, fallback), target.masked_fill(bad, fallback)
+        return source.masked_fill(bad, self._fallback), target.masked_fill(bad, self._fallback)
 
     def _draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         n = self.num_nodes

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gsparc._processes import world
 from gsparc._runtime import progress_bar, torch_generator
 from gsparc.exceptions import InputError
+from gsparc.training._captured import Replayed, can_capture
 from gsparc.training.checkpoints import digest, finished_loop, load_checkpoint, next_loop, save_checkpoint
 from gsparc.training.distributed import average_gradients, everyone, from_first, gather, mean_of, share_module
 
@@ -25,7 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class Task(Protocol):
-    """What the loop needs to know of a model and its data."""
+    """What the loop needs to know of a model and its data.
+
+    A task whose ``loss`` never waits for the device and always works on the same shapes may say so with an attribute
+    ``capturable = True``: on a GPU its steps are recorded and replayed.
+    """
 
     @property
     def module(self) -> nn.Module:
@@ -94,12 +99,17 @@ class _State:
         self.task, self.settings, self.device = task, settings, device
         self.generator = torch_generator(world().seed(settings.seed), device)
         self.parameters = [p for p in task.module.parameters() if p.requires_grad]
+        self.captured = can_capture(task, device)
         self.optimizer = torch.optim.AdamW(
             self.parameters,
-            lr=settings.learning_rate,
+            # a recorded step reads its learning rate from the device
+            lr=torch.tensor(settings.learning_rate, device=device) if self.captured else settings.learning_rate,
             weight_decay=settings.weight_decay,
             fused=device.type == "cuda",
+            capturable=self.captured,
         )
+        self.optimizer.zero_grad(set_to_none=True)
+        self.losses = torch.zeros((), device=device)
         self.result = LoopResult()
         self.best: dict[str, Tensor] | None = None
         self.since_best = 0
@@ -168,6 +178,26 @@ class _State:
         torch.set_rng_state(states[f"cpu{own}"])
         if f"cuda{own}" in states:
             torch.cuda.set_rng_state(states[f"cuda{own}"], self.device)
+
+    def step(self) -> None:
+        """Draw a batch, follow its gradient; the loss is added to ``losses`` without waiting for it."""
+        cache = not self.captured  # cached casts of weights would be read again in every replay
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.settings.bf16, cache_enabled=cache):
+            loss = self.task.loss(self.generator)
+        loss.backward()
+        average_gradients(self.parameters)
+        nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.losses += loss.detach()
+
+    def set_learning_rate(self, value: float) -> None:
+        """For the next step."""
+        for group in self.optimizer.param_groups:
+            if self.captured:
+                group["lr"].fill_(value)
+            else:
+                group["lr"] = value
 
     def evaluate(self, mean_loss: float) -> None:
         share_module(self.task.module)  # machines that differ may round differently
@@ -255,30 +285,22 @@ def _run(task: Task, settings: LoopSettings, device: torch.device) -> LoopResult
 def _steps(state: _State) -> None:
     task, settings, result = state.task, state.settings, state.result
     task.module.train()
-    losses = torch.zeros((), device=state.device)
+    step = Replayed(state.step, state.generator) if state.captured else state.step
     counted, saved = 0, time.monotonic()
     with progress_bar(settings.description, settings.steps, show=settings.show_progress and world().first) as bar:
         while result.steps < settings.steps and not result.stopped_early:
-            for group in state.optimizer.param_groups:
-                group["lr"] = settings.learning_rate * learning_rate_at(result.steps, settings)
-            with torch.autocast(state.device.type, dtype=torch.bfloat16, enabled=settings.bf16):
-                loss = task.loss(state.generator)
-            state.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            average_gradients(state.parameters)
-            nn.utils.clip_grad_norm_(state.parameters, settings.clip)
-            state.optimizer.step()
-            losses += loss.detach()
+            state.set_learning_rate(settings.learning_rate * learning_rate_at(result.steps, settings))
+            step()
             counted += 1
             result.steps += 1
             if result.steps % settings.eval_every == 0 or result.steps == settings.steps:
-                mean_loss = mean_of(float(losses) / counted)
+                mean_loss = mean_of(float(state.losses) / counted)
                 if not math.isfinite(mean_loss):
                     raise InputError(
                         f"training diverged at step {result.steps} (the loss is {mean_loss}). "
                         "Lower learning_rate, or look for extreme values in the features."
                     )
-                losses.zero_()
+                state.losses.zero_()
                 counted = 0
                 state.evaluate(mean_loss)
                 bar.update(result.steps, loss=f"{mean_loss:.4g}", **_score_field(result))

@@ -130,6 +130,12 @@ class SpectralTask:
         self.train_rows = as_tensor(train).to(features.device)
         self._score = None if held is None else _HeldOutScore(self, held, seed)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a step may be recorded: dense features on the device, and no node looked for among repeats."""
+        few = 4 * self.batch_size < len(self.train_rows)  # as in distinct_values
+        return self.objective == "contrastive" and few and self.features.resident
+
     def ends(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Raw outputs at both ends of ``count`` fresh edges; shared nodes are computed once."""
         source, target = self.sampler.sample(count, generator)
