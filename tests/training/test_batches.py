@@ -191,7 +191,7 @@ def test_scaling_block_by_block_on_a_device_is_the_same(kind: str) -> None:
     elif kind == "constant column":
         X[:, 2] = 0.1
     expected = Scaling.fit(X)
-    found = Scaling._fit_on(X, [slice(0, 64), slice(64, 128)], "cpu")
+    found = Scaling._fit_tensor(torch.from_numpy(X), [slice(0, 64), slice(64, 128)])
     assert found.rows == expected.rows
     if not expected.rows:
         np.testing.assert_allclose(found.shift, expected.shift, rtol=1e-6)

@@ -30,7 +30,7 @@ from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._views import NodeView
 from gsparc.exceptions import InputError, LabelError
 from gsparc.graph import Graph
-from gsparc.training.batches import Scaling
+from gsparc.training.batches import FeatureSource, Scaling
 
 __all__ = ["Assessment", "ConfidentClassifier", "Screening", "row_lengths"]
 
@@ -296,7 +296,7 @@ class ConfidentClassifier:
             scores, ids = self._alike(view, k, rows)
             return ids, 1.0 - scores
         wanted = torch.from_numpy(np.arange(len(view)) if rows is None else rows).to(view.source.device)
-        ids, distances = view.neighbors(wanted, k)
+        ids, distances = view.neighbors(wanted, k, once=True)
         return ids.cpu().numpy(), distances.cpu().numpy()
 
     def _far(self, view: NodeView, distances: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -304,8 +304,7 @@ class ConfidentClassifier:
         far = distances.astype(np.float64).mean(axis=1) if distances.shape[1] else np.zeros(len(distances))
         if self._reach is None or not len(far):
             return far
-        X = view.source.matrix()
-        lengths = row_lengths(X if rows is None else X[rows], self.map_._scaling)
+        lengths = row_lengths(view.source.matrix(rows), self.map_._scaling)
         return far + np.log(np.maximum(lengths / self._reach, 1.0))
 
     def _fit_confidence(self, fitter: Fitter) -> None:
@@ -314,7 +313,7 @@ class ConfidentClassifier:
         scaling = self.map_._scaling
         self._reach = None
         if not scaling.rows:
-            usual = float(np.percentile(row_lengths(fitter.view.source.matrix(), scaling), _FAR_LENGTH))
+            usual = float(np.percentile(_all_lengths(fitter.view.source, scaling), _FAR_LENGTH))
             self._reach = usual if usual > 0 else None
         graph = fitter.graph if fitter.own_graph else None
         self._first = None if graph is None else self._fit_first_edges(fitter.view, graph)
@@ -332,7 +331,7 @@ class ConfidentClassifier:
             unlabelled = unlabelled[:0]
         blocks = [unlabelled[i : i + _BLOCK] for i in range(0, len(unlabelled), _BLOCK)]
         soft = np.concatenate([np.zeros((0, count)), *(self._mixed(view, block) for block in blocks)])
-        return FirstEdges.fit(graph, self._codes, unlabelled, soft)
+        return FirstEdges.fit(graph, self._codes, unlabelled, soft, view.source.device)
 
     def _linked_scores(self, first: FirstEdges, proba: np.ndarray, codes: np.ndarray, edges: KnownEdges) -> np.ndarray:
         rows = np.unique(edges.rows)
@@ -356,6 +355,13 @@ class ConfidentClassifier:
         if saved["first_edges"] is not None:
             part = part_of(arrays, "first_edges")
             self._first = FirstEdges.from_state(saved["first_edges"], part, len(self.classes_))
+
+
+def _all_lengths(source: FeatureSource, scaling: Scaling) -> np.ndarray:
+    """:func:`row_lengths` of all rows, on the GPU where they are there already."""
+    if source.device.type == "cuda" and source.resident:
+        return source.lengths()
+    return row_lengths(source.matrix(), scaling)
 
 
 def row_lengths(X: Any, scaling: Scaling) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from gsparc.graph import Graph
 
@@ -76,7 +77,9 @@ class Discount(NamedTuple):
     likeness: float = 0.25  # of neighbours: the sum over k of them is divided by k to this power
 
 
-def compatibility(graph: Graph, codes: np.ndarray, soft: FirstEdges | None, num_classes: int) -> np.ndarray:
+def compatibility(
+    graph: Graph, codes: np.ndarray, soft: FirstEdges | None, num_classes: int, device: torch.device | str = "cpu"
+) -> np.ndarray:
     """``[C, C]``: how much oftener the two classes meet on an edge than by chance, from the seen edges.
 
     Ends without a label count as the distribution that `soft` holds for them, or not at all. One edge
@@ -89,7 +92,10 @@ def compatibility(graph: Graph, codes: np.ndarray, soft: FirstEdges | None, num_
     [[0.33, 1.67], [1.67, 0.33]]
     """
     joint = np.zeros((num_classes, num_classes))
-    for left, right, weights in _seen_edges(graph):
+    on_host = torch.device(device).type == "cpu" or soft is not None or graph.weights is not None
+    if not on_host:
+        joint += _counted_on(graph, codes, num_classes, device)
+    for left, right, weights in _seen_edges(graph) if on_host else ():
         one, two = codes[left], codes[right]
         both = (one >= 0) & (two >= 0)
         cells = one[both] * num_classes + two[both]
@@ -107,6 +113,20 @@ def compatibility(graph: Graph, codes: np.ndarray, soft: FirstEdges | None, num_
     joint += 2 * num_classes * np.outer(chance, chance)
     margin = joint.sum(axis=1)
     return joint * joint.sum() / np.outer(margin, margin)
+
+
+def _counted_on(graph: Graph, codes: np.ndarray, num_classes: int, device: torch.device | str) -> np.ndarray:
+    """``[C, C]``: how many labelled ends meet, counted on a GPU."""
+    pointers, known = (torch.tensor(array, device=device) for array in (graph.indptr, codes))
+    rest = num_classes**2  # where the pairs go that have an end without label
+    joint = torch.zeros(rest + 1, dtype=torch.int64, device=device)
+    for start in range(0, len(graph.indices), 8 * _EDGES):
+        right = torch.tensor(graph.indices[start : start + 8 * _EDGES], device=device).long()
+        entry = torch.arange(start, start + len(right), device=device)
+        one, two = known[torch.searchsorted(pointers, entry, right=True) - 1], known[right]
+        cell = torch.where((one >= 0) & (two >= 0), one * num_classes + two, rest)
+        joint += torch.bincount(cell, minlength=rest + 1)
+    return joint[:rest].view(num_classes, num_classes).cpu().numpy()
 
 
 def _seen_edges(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray | None]]:
@@ -170,12 +190,19 @@ class FirstEdges:
         self.unlabelled, self.soft = unlabelled, soft  # ascending positions, and their distributions over the classes
 
     @classmethod
-    def fit(cls, graph: Graph, codes: np.ndarray, unlabelled: np.ndarray, soft: np.ndarray) -> FirstEdges:
+    def fit(
+        cls,
+        graph: Graph,
+        codes: np.ndarray,
+        unlabelled: np.ndarray,
+        soft: np.ndarray,
+        device: torch.device | str = "cpu",
+    ) -> FirstEdges:
         """From the seen edges, the labels, and what the model says of the ``unlabelled`` nodes (all or none)."""
         mean = 1.0 if graph.weights is None else float(graph.weights.mean(dtype=np.float64))
         count = soft.shape[1]
         first = cls(np.ones((count, count)), unlabelled, soft.astype(np.float32), mean_weight=mean)
-        first.compatibility = compatibility(graph, codes, first if len(unlabelled) else None, count)
+        first.compatibility = compatibility(graph, codes, first if len(unlabelled) else None, count, device)
         return first
 
     def beliefs(self, nodes: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -37,6 +37,7 @@ _BLOCK = 8192
 _TOKEN_CHUNK = 128  # nodes whose tokens pass through a transformer at once: they stay in the cache
 _PROJECTED = 1 << 27  # numbers that are kept to save a transformer its first layer: 512 MB
 _TEMPERATURE, _CONTRAST_EDGES = 0.1, 512
+_MANY = 100_000  # rows beyond which a GPU trains transformers in half precision
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,14 @@ def choose_judges(
     return (view, held, codes[held]), known, np.flatnonzero(free)
 
 
+def _never_waits(settings: HeadSettings, module: nn.Module, view: NodeView) -> bool:
+    """Whether the training steps of a network may be recorded: all it reads is on the GPU before it starts."""
+    if view.source.device.type != "cuda" or settings.kind != "phormer":
+        return False
+    own = bool(getattr(module, "own_channels", 0))
+    return (view.source.resident or not own) and view.keep_tokens(settings.num_tokens)
+
+
 def neighbor_weights(distances: Tensor, width: float) -> Tensor:
     """``exp(-(d - d_1) / width)``: one for the nearest, less the farther."""
     return torch.exp(-(distances - distances[:, :1]) / max(width, 1e-6))
@@ -176,6 +185,7 @@ class NetHead:
             batch_size=settings.batch_size,
             chunk=256 if settings.kind == "module" else 4096,
             extra=_contrast(settings, built, data, device),
+            capturable=_never_waits(settings, built, data.view),
         )
         loop = LoopSettings(
             steps=settings.max_steps,
@@ -185,6 +195,7 @@ class NetHead:
             patience=settings.patience,
             tolerance=0.0,
             seed=settings.seed,
+            bf16=device.type == "cuda" and settings.kind == "phormer" and len(data.rows) > _MANY,
             description=settings.description,
             show_progress=bool(settings.verbose),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ _WIDE_SPARSE = 512  # the same for sparse ones
 _DIRECTIONS = 256
 _CACHED = 1 << 27  # numbers that are kept between epochs: 512 MB of token lists
 _SHARE = 0.3  # of the free memory of a GPU that they may take there
+_MANY = 100_000  # nodes whose neighbours are not all looked for to know those of a few
 _BLOCK = 16_384
+_LISTS = {"cpu": 4096, "cuda": 65_536}  # token lists made at once
 
 
 def dense_rows(x: Tensor | SparseRows, width: int) -> Tensor:
@@ -259,18 +262,23 @@ class NodeView:
 
     def tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         """``[B, num_tokens + 1, r + k]``: the node itself, then means over its ``2^j`` nearest."""
+        return self._kept[num_tokens][rows] if self.keep_tokens(num_tokens) else self._tokens(rows, num_tokens)
+
+    def keep_tokens(self, num_tokens: int) -> bool:
+        """Make the token lists of all nodes, if there is room to keep them; whether they are kept."""
         assert self.seen is not None
-        size = len(self) * (num_tokens + 1) * self.seen.table.shape[1]
-        if num_tokens not in self._kept:
-            if size > _room(rows.device):
-                return self._tokens(rows, num_tokens)
-            kept = torch.empty(len(self), num_tokens + 1, self.seen.table.shape[1], device=rows.device)
-            with timed("tokens"):
-                for start in range(0, len(self), 4096):
-                    part = torch.arange(start, min(start + 4096, len(self)), device=rows.device)
-                    kept[start : start + 4096] = self._tokens(part, num_tokens)
-            self._kept[num_tokens] = kept
-        return self._kept[num_tokens][rows]
+        if num_tokens in self._kept:
+            return True
+        device, shape = self.source.device, (len(self), num_tokens + 1, self.seen.table.shape[1])
+        if math.prod(shape) > _room(device):
+            return False
+        kept, every = torch.empty(shape, device=device), torch.arange(len(self), device=device)
+        with timed("tokens"):
+            size = _LISTS[device.type]
+            for part, place in zip(every.split(size), kept.split(size), strict=True):
+                place.copy_(self._tokens(part, num_tokens))
+        self._kept[num_tokens] = kept
+        return True
 
     def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         assert self.seen is not None
@@ -297,9 +305,14 @@ class NodeView:
         """Seen nodes near each node, ``[m, any number]``, where some have been looked for already."""
         return next((nodes.cpu() for nodes in self._nodes.values() if nodes is not None), None)
 
-    def neighbors(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Nearest seen nodes in the eigenspace and their distances (1 - cosine), the node itself left out."""
-        if len(self) * k > _CACHED // 4:
+    def neighbors(self, rows: Tensor, k: int, *, once: bool = False) -> tuple[Tensor, Tensor]:
+        """Nearest seen nodes in the eigenspace and their distances (1 - cosine), the node itself left out.
+
+        Those of all nodes are looked for at the first call and kept, unless they are too many, or the few that are
+        asked for are asked for ``once`` only.
+        """
+        few = once and k not in self._near and len(self) > _MANY and len(rows) < len(self) // 16
+        if few or len(self) * k > _CACHED // 4:
             return self._neighbors(rows, k)
         if k not in self._near:
             every = torch.arange(len(self), device=rows.device)

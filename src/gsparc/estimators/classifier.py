@@ -38,6 +38,7 @@ from gsparc.estimators._vote import VoteHead, vote_weights
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import BackboneError, InputError, LabelError
 from gsparc.graph import Graph
+from gsparc.ops._knn import unit_rows
 from gsparc.ops.combined import CombinedIndex
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.training.batches import FeatureSource
@@ -327,8 +328,11 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
 
     def _coordinates(self, X: Any) -> np.ndarray:
         """Coordinates with every row of one length: what matters is the direction, and tails stay bounded."""
-        values = self.map_._transform(X) * np.sqrt(np.clip(1 - self.map_.eigenvalues_, 0, None)).astype(np.float32)
-        return unit(values) * np.float32(values.shape[1] ** 0.5)
+        scale = np.sqrt(np.clip(1 - self.map_.eigenvalues_, 0, None)).astype(np.float32)
+        length = np.float32(len(scale) ** 0.5)
+        if resolve_device(self.map_.device).type == "cuda":  # before they leave it: the host takes seconds for millions
+            return self.map_._transform(X, lambda part: unit_rows(part * torch.from_numpy(scale).to(part)) * length)
+        return unit(self.map_._transform(X) * scale) * length
 
     def _view(self, X: Any, device: torch.device) -> NodeView:
         """New nodes."""
@@ -353,7 +357,7 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         assert isinstance(self.index_, CombinedIndex)
         rows = np.arange(len(view)) if rows is None else rows
         coordinates = view.coordinates(torch.from_numpy(rows).to(view.source.device)).cpu().numpy()
-        features = self._compared.rows(view.source.matrix()[rows])
+        features = self._compared.rows(view.source.matrix(rows))
         scores, ids = self.index_.search(coordinates, features, k + view.own)
         if not view.own:
             return scores, ids

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -39,7 +39,7 @@ from gsparc.nn.spectral_map import SpectralNet
 from gsparc.ops._coded import mapped_rows
 from gsparc.ops.laplacian import operator_degrees
 from gsparc.ops.ritz import RitzPairs, rayleigh_ritz, rayleigh_ritz_streamed
-from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling
+from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, rows_on
 from gsparc.training.distributed import computed_together
 from gsparc.training.loop import LoopSettings, run_loop
 from gsparc.training.spectral import HeldOut, SpectralTask, hold_out, values_at
@@ -273,10 +273,11 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
                 device=str(device),
             )
         self.operator_ = operator.description
-        with timed("scaling"):
-            self._scaling = Scaling.fit(X, device)
         with timed("features to the device"):
-            features = FeatureSource(X, self._scaling, device)
+            rows = rows_on(X, device)
+        with timed("scaling"):
+            self._scaling = Scaling.fit(rows)
+        features = FeatureSource(rows, self._scaling, device)
         self._train(X, features, operator, seed, device)
         self._finish(features, operator)
 
@@ -412,22 +413,25 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         check_is_fitted(self)
         return self._blocks(check_features(self, X, reset=False))
 
-    def _transform(self, X: Any) -> np.ndarray:
+    def _transform(self, X: Any, finish: Callable[[torch.Tensor], torch.Tensor] | None = None) -> np.ndarray:
+        """``finish`` changes each block before it leaves the device."""
         out, start = np.empty((X.shape[0], self.n_components_), np.float32), 0
-        for part in self._blocks(X):
+        for part in self._blocks(X, finish):
             out[start : start + len(part)] = part
             start += len(part)
         return out
 
-    def _blocks(self, X: Any) -> Iterator[np.ndarray]:
+    def _blocks(self, X: Any, finish: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Iterator[np.ndarray]:
         device = resolve_device(self.device)
         self.module_.to(device)
         for start in range(0, X.shape[0], _BLOCK):
             part = X[start : start + _BLOCK]
             features = FeatureSource(part, self._scaling, device)
             index = torch.arange(part.shape[0], device=device)
-            found = values_at(self.module_, features, index).cpu().numpy()
-            yield found * self.diffusion_scale() if self.diffusion_time else found
+            found = values_at(self.module_, features, index)
+            if self.diffusion_time:
+                found = found * torch.from_numpy(self.diffusion_scale()).to(found)
+            yield (found if finish is None else finish(found)).cpu().numpy()
             release(X.data if sp.issparse(X) else X)
 
     def diffusion_scale(self) -> np.ndarray:

@@ -20,6 +20,7 @@ from torch import Tensor
 from gsparc._runtime import torch_generator
 from gsparc._validation import check_count
 from gsparc.exceptions import DamagedModelError, InputError
+from gsparc.ops._gathered import gathered_dots
 from gsparc.ops._index_state import State
 from gsparc.ops._knn import (
     _CALIBRATION_K,
@@ -44,7 +45,8 @@ _NEAR_GROUPS = 12  # parts around its own in which a vector looks for a nearer c
 _ROUNDS = 2
 _FLAT_CELLS = 8192  # up to so many centroids are compared one and all
 _MARGIN = 16  # candidates kept beyond k before distances are computed again without cancellation
-_GATHER_VALUES = {"cpu": 1 << 21, "cuda": 1 << 28}  # candidate coordinates held at once: 8 MB stay in a CPU's cache
+_GATHER_VALUES = 1 << 21  # candidate coordinates held at once: 8 MB stay in a CPU's cache
+_GATHER_SHARE = 32  # of a GPU's memory, one part in so many: small blocks would wait for the launches of their kernels
 
 
 class Candidates(NamedTuple):
@@ -177,8 +179,7 @@ class Cells:
                 break
             count = min(self.num_cells, 4 * count)  # many tiny cells: look into more of them
         positions, local = _slots(self.pointers[cells], sizes, wanted)
-        rows = self._shifted.index_select(0, positions.flatten()).view(*positions.shape, -1)  # (B, T, dim)
-        dots = torch.bmm(shifted.unsqueeze(1), rows.transpose(1, 2)).squeeze(1)  # as rows times columns: 9 x faster
+        dots = gathered_dots(shifted, self._shifted, positions)
         own: Any = 0.5 if self.inner else _half_squares(shifted).unsqueeze(1)
         scores = (self._halves[positions] + own - dots).clamp_min_(0.0)
         past = torch.arange(wanted, device=scores.device) >= total.unsqueeze(1)
@@ -187,7 +188,7 @@ class Cells:
     def query_block(self, num_candidates: int) -> int:
         """How many queries to take at a time when each has so many candidates."""
         values = max(1, min(num_candidates, self.num_vectors) * self.vectors.shape[1])
-        return max(1, _GATHER_VALUES[self.vectors.device.type] // values)
+        return max(1, _gather_values(self.vectors.device) // values)
 
     def search(self, queries: Tensor, k: int, num_candidates: int) -> tuple[Tensor, Tensor]:
         """The ``k`` nearest among ``num_candidates`` members of the nearest cells: ``(distances, ids)``.
@@ -364,6 +365,14 @@ def _slots(starts: Tensor, sizes: Tensor, wanted: int) -> tuple[Tensor, Tensor]:
     places = (starts - before).gather(1, local) + torch.arange(wanted, device=sizes.device)
     last = starts[:, -1:] + sizes[:, -1:] - 1
     return torch.where(local == runs - 1, torch.minimum(places, last), places), local
+
+
+def _gather_values(device: torch.device) -> int:
+    """Candidate coordinates that may be held at once."""
+    if device.type == "cpu":
+        return _GATHER_VALUES
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return min(1 << 30, memory // 4 // _GATHER_SHARE)
 
 
 def _useful_centre(centroids: Tensor) -> Tensor:

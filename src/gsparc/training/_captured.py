@@ -35,14 +35,23 @@ class Replayed:
         memory of its own.
     generator : torch.Generator
         Where it draws from.
+    draw : callable, optional
+        Called with the generator before each step, and never recorded: what the host decides.
     """
 
-    def __init__(self, step: Callable[[], None], generator: torch.Generator) -> None:
-        self._step, self._generator = step, generator
+    def __init__(
+        self,
+        step: Callable[[], None],
+        generator: torch.Generator,
+        draw: Callable[[torch.Generator], None] | None = None,
+    ) -> None:
+        self._step, self._generator, self._draw = step, generator, draw
         self._stream, self._left = torch.cuda.Stream(device=generator.device), _WARM_UP
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
+        if self._draw is not None:
+            self._draw(self._generator)
         if self._graph is not None:
             self._graph.replay()
         elif self._left:

@@ -17,10 +17,11 @@ from gsparc.graph import Graph
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops.laplacian import operator_degrees
 
-__all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor"]
+__all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor", "rows_on"]
 
 _FAR = 1e6  # standard deviations
 _WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
+_PASS = 65_536  # rows looked at at once in passes over all of them
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
@@ -28,6 +29,26 @@ def as_tensor(array: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch cannot mark a tensor read-only
         return torch.from_numpy(array)
+
+
+def rows_on(X: Any, device: torch.device) -> Any:
+    """Dense features as a tensor on a GPU, where they fit: what several passes read. Anything else as it is."""
+    if device.type != "cuda" or sp.issparse(X) or isinstance(X, Tensor):
+        return X
+    dense = _plain_rows(X)
+    return dense.to(device) if _fits(dense, device) else X
+
+
+def _plain_rows(X: Any) -> Tensor:
+    """Dense features over their own memory; half precision stays as it is, and is widened a batch at a time."""
+    return as_tensor(np.asarray(X) if X.dtype == np.float16 else np.asarray(X, dtype=np.float32))
+
+
+def _fits(dense: Tensor, device: torch.device) -> bool:
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return dense.numel() * dense.element_size() < 0.6 * free
 
 
 @dataclass(frozen=True)
@@ -44,12 +65,12 @@ class Scaling:
     factor: np.ndarray | None
 
     @classmethod
-    def fit(cls, X: Features, device: torch.device | str = "cpu") -> Scaling:
+    def fit(cls, X: Features | Tensor) -> Scaling:
         """Row norms for counts (no entry negative, most of them zero), column statistics otherwise.
 
         Looks at all entries, so neither the order of the rows nor how they are stored matters. Signed sparse
         features that are too wide for a batch to be made dense are scaled by rows too. Dense features are looked at
-        on ``device``, block by block.
+        block by block, and where they are: a tensor on its device.
         """
         shape: Any = X.shape
         n, width = int(shape[0]), int(shape[1])
@@ -61,10 +82,10 @@ class Scaling:
             mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel() / n
             square = np.asarray(matrix.multiply(matrix).sum(axis=0, dtype=np.float64)).ravel() / n
             return cls._columns(mean, np.sqrt(np.clip(square - mean**2, 0.0, None)))
+        blocks = [slice(start, start + _PASS) for start in range(0, n, _PASS)]  # no copy of all of X
+        if isinstance(X, Tensor):
+            return cls._fit_tensor(X, blocks)
         X = np.asarray(X)  # a view of what is mapped
-        blocks = [slice(start, start + 65_536) for start in range(0, n, 65_536)]  # no copy of all of X
-        if torch.device(device).type == "cuda":
-            return cls._fit_on(X, blocks, device)
         filled = sum(np.count_nonzero(X[part]) for part in blocks)
         if width > 1 and filled < 0.5 * n * width and all((X[part] >= 0).all() for part in blocks):
             return cls(True, None, None)
@@ -74,13 +95,13 @@ class Scaling:
         return cls._columns(mean, np.sqrt(square))
 
     @classmethod
-    def _fit_on(cls, X: np.ndarray, blocks: list[slice], device: torch.device | str) -> Scaling:
-        """:meth:`fit` for dense features, each block on the device once a pass."""
-        n, width = X.shape
+    def _fit_tensor(cls, X: Tensor, blocks: list[slice]) -> Scaling:
+        """:meth:`fit` for dense features on a GPU."""
+        (n, width), device = X.shape, X.device
         total = torch.zeros(width, dtype=torch.float64, device=device)
         filled, lowest = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), device=device)
         for part in blocks:
-            block = as_tensor(np.ascontiguousarray(X[part])).to(device).float()
+            block = X[part].float()
             total += block.sum(dim=0, dtype=torch.float64)
             filled += torch.count_nonzero(block)
             lowest = torch.minimum(lowest, block.amin())
@@ -89,8 +110,7 @@ class Scaling:
         mean = total / max(n, 1)
         square = torch.zeros_like(total)
         for part in blocks:
-            block = as_tensor(np.ascontiguousarray(X[part])).to(device).double()
-            square += (block - mean).square_().sum(dim=0)
+            square += (X[part].double() - mean).square_().sum(dim=0)
         return cls._columns(mean.cpu().numpy(), (square / max(n, 1)).sqrt().cpu().numpy())
 
     @classmethod
@@ -118,9 +138,8 @@ class FeatureSource:
             # a fifth full or more: dense products of one batch are faster than gathers
             self._scatter = matrix.nnz > 0.2 * self.num_rows * self.num_columns or self.device.type == "cuda"
         else:
-            # half precision stays as it is, and is widened a batch at a time
-            dense = as_tensor(np.asarray(X) if X.dtype == np.float16 else np.asarray(X, dtype=np.float32))
-            self._dense = dense.to(self.device) if self._fits(dense) else dense
+            dense = X if isinstance(X, Tensor) else _plain_rows(X)
+            self._dense = dense.to(self.device) if _fits(dense, self.device) else dense
         self._shift = None if scaling.shift is None else as_tensor(scaling.shift).to(self.device)
         self._factor = None if scaling.factor is None else as_tensor(scaling.factor).to(self.device)
 
@@ -129,13 +148,23 @@ class FeatureSource:
         """Whether the rows are dense and on the device, so that reading a batch never waits for the host."""
         return self._dense is not None and self._dense.device.type == self.device.type
 
-    def matrix(self) -> Any:
-        """The features as they were passed, unscaled."""
-        arrays = self.arrays()
-        if "dense" in arrays:
-            return arrays["dense"]
-        shape = (self.num_rows, self.num_columns)
-        return sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+    def matrix(self, rows: np.ndarray | None = None) -> Any:
+        """The features as they were passed, unscaled; all, or some rows."""
+        if self._dense is not None:
+            dense = self._dense if rows is None else self._dense[as_tensor(rows).to(self._dense.device)]
+            return dense.cpu().numpy()
+        arrays, shape = self.arrays(), (self.num_rows, self.num_columns)
+        every = sp.csr_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+        return every if rows is None else every[rows]
+
+    def lengths(self) -> np.ndarray:
+        """Lengths of all rows of features that are :attr:`resident`, once their columns are standardised."""
+        assert self._dense is not None
+        assert self._shift is not None
+        assert self._factor is not None
+        shift, factor = self._shift.double(), self._factor.double()
+        parts = [((part.double() - shift) * factor).square_().sum(dim=1).sqrt_() for part in self._dense.split(_PASS)]
+        return torch.cat(parts).cpu().numpy()
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The features as they were passed, for :meth:`from_arrays`."""
@@ -160,12 +189,6 @@ class FeatureSource:
     def release(self) -> None:
         """Let go of the pages of features that lie in a file."""
         release(*self._pages)
-
-    def _fits(self, dense: Tensor) -> bool:
-        if self.device.type != "cuda":
-            return True
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return dense.numel() * dense.element_size() < 0.6 * free
 
     def rows(self, index: Tensor) -> Tensor | SparseRows:
         """Scaled rows ``index [B]`` as network input."""

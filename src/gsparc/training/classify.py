@@ -62,6 +62,8 @@ class ClassTask:
         `batch_size` counts those of all.
     extra
         A further term of the loss, such as one on edges.
+    capturable
+        Whether ``inputs`` and the network never wait for the device: steps may then be recorded.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class ClassTask:
         batch_size: int,
         chunk: int = 4096,
         extra: ExtraLoss | None = None,
+        capturable: bool = False,
     ) -> None:
         self.module, self.inputs, self.judge, self.extra, self.chunk = module, inputs, judge, extra, chunk
         here = world() if len(rows) >= world().size else World()  # too few to share out: all take all of them
@@ -86,15 +89,25 @@ class ClassTask:
         self.rows, self.targets = as_tensor(rows).to(device), as_tensor(targets).to(device)
         self.batch_size = sizes[here.rank]
         self._order, self._used = torch.arange(len(rows), device=device), len(rows)
+        self.capturable = capturable and extra is None
+        self._drawn: Tensor | None = None
         if judge is not None:
             self._judged, self._labels = as_tensor(judge.rows).to(device), as_tensor(judge.labels).to(device)
 
     def loss(self, generator: torch.Generator) -> Tensor:
         """Mean cross-entropy of one batch."""
-        pick = self._next(generator)
+        pick = self._next(generator) if self._drawn is None else self._drawn
         logits = self.module(*self.inputs(self.rows[pick])).float()
         loss = self.weight * F.cross_entropy(logits, self.targets[pick])
         return loss if self.extra is None else loss + self.extra(generator)
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Put the rows of the next batch where a recorded step reads them."""
+        pick = self._next(generator)
+        if self._drawn is None:
+            self._drawn = pick.clone()
+        else:
+            self._drawn.copy_(pick)
 
     def _next(self, generator: torch.Generator) -> Tensor:
         """The next batch of a random order of the rows; a new order when too few are left."""

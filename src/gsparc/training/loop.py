@@ -29,7 +29,8 @@ class Task(Protocol):
     """What the loop needs to know of a model and its data.
 
     A task whose ``loss`` never waits for the device and always works on the same shapes may say so with an attribute
-    ``capturable = True``: on a GPU its steps are recorded and replayed.
+    ``capturable = True``: on a GPU its steps are recorded and replayed. What the host must decide before each of them,
+    such as the rows of the next batch, is left to a method ``draw(generator)``, which puts it where the step reads it.
     """
 
     @property
@@ -285,7 +286,7 @@ def _run(task: Task, settings: LoopSettings, device: torch.device) -> LoopResult
 def _steps(state: _State) -> None:
     task, settings, result = state.task, state.settings, state.result
     task.module.train()
-    step = Replayed(state.step, state.generator) if state.captured else state.step
+    step = Replayed(state.step, state.generator, getattr(task, "draw", None)) if state.captured else state.step
     counted, saved = 0, time.monotonic()
     with progress_bar(settings.description, settings.steps, show=settings.show_progress and world().first) as bar:
         while result.steps < settings.steps and not result.stopped_early:
