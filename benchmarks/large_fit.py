@@ -3,7 +3,9 @@
     python benchmarks/large_fit.py --size reddit      # two CPU cores
     python benchmarks/large_fit.py --size amazon2m    # one GPU
 
-The graph is generated first (not timed). Peak memory is that of the whole process, features included.
+The graph is generated first (not timed). The first fit of a process also pays for what is loaded and prepared once;
+on a GPU, where that is most of it, a second one is timed too. Peak memory is that of the whole process, features
+included.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ COLUMNS = [
     ["features", "features", "d"],
     ["device", "device", ""],
     ["seconds", "fit, s", ".1f"],
+    ["again_seconds", "fit again, s", ".1f"],
     ["transform_seconds", "transform of all, s", ".2f"],
     ["maxrss_gb", "peak memory, GB", ".2f"],
     ["steps", "steps", "d"],
@@ -45,6 +48,11 @@ def main() -> None:
     model = SpectralMap(64, device=args.device, random_state=0)
     with PeakMemory() as memory, Timer() as fit:
         model.fit(data.X, graph=data.graph)
+    again = None
+    if torch.cuda.is_available() and args.device != "cpu":
+        with Timer() as second:
+            model = SpectralMap(64, device=args.device, random_state=0).fit(data.X, graph=data.graph)
+        again = second.seconds
     with Timer() as transform:
         model.transform(data.X)
     row = {
@@ -54,6 +62,7 @@ def main() -> None:
         "features": features,
         "device": str(next(model.module_.parameters()).device),
         "seconds": fit.seconds,
+        "again_seconds": again,
         "transform_seconds": transform.seconds,
         "steps": model.n_steps_,
         "history": model.history_,
@@ -61,7 +70,8 @@ def main() -> None:
         **memory.as_dict(),
     }
     print({k: v for k, v in row.items() if k not in ("history", "eigenvalues")}, flush=True)
-    record(f"large_fit_{args.size}", {"columns": COLUMNS, "rows": [row]}, args.output)
+    payload = {"columns": COLUMNS, "rows": [row]} | ({"bar": "<= 10 s on one H200"} if args.size == "amazon2m" else {})
+    record(f"large_fit_{args.size}", payload, args.output)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def main() -> None:
         **memory.as_dict(),
     }
     print({name: value for name, value in row.items() if name != "history"}, flush=True)
-    bar = "F_theta + tokens + phormer, 3 epochs, predict 3 % cold: <= 180 s on one H200"
+    bar = "F_theta + tokens + phormer, 3 epochs, predict 3 % cold: <= 60 s on one H200"
     record("large_phormer", {"columns": COLUMNS, "rows": [row], "bar": bar}, args.output)
 
 

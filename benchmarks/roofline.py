@@ -3,21 +3,23 @@
     python benchmarks/roofline.py                 # one GPU
     python benchmarks/roofline.py --nodes 200000 --edges 5000000
 
-For every stage of ``SpectralMap.fit`` the script counts the operations of its matrix products and the bytes that have
-to move at least: once between host and device, and once through the device's memory. What the device can do is
-measured in the same run, with one large product in the precision that the stage uses, one large copy on the device and
-one from the host. The larger of the three times is the least the stage could take; what it took stands beside it.
-Then the whole of SPARCphormer, by stages.
+For every stage of ``SpectralMap.fit``, and then of the whole of SPARCphormer, the script counts the operations of its
+matrix products and the bytes that have to move at least: once between host and device, and once through the device's
+memory. Steps of training are also counted in kernels, since one cannot start before the one before it has ended. What
+the device can do is measured in the same run: one large product in the precision that the stage uses, one large copy on
+the device, one from the host, and a chain of the smallest kernels, recorded and replayed. The largest of the four times
+is the least the stage could take; what it took stands beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,12 +28,15 @@ from _common import record
 from gsparc import SparcClassifier, SpectralMap
 from gsparc._runtime import stage_times
 from gsparc.datasets import make_blocks
+from gsparc.training.batches import EdgeSampler, FeatureSource
+from gsparc.training.loop import LoopSettings, Task, run_loop
+from gsparc.training.spectral import SpectralTask
 
 STAGES = (
     "checks",
     "components",
-    "scaling",
     "features to the device",
+    "scaling",
     "edges to the device",
     "training",
     "values at all nodes",
@@ -43,11 +48,22 @@ COLUMNS = [
     ["possible", "possible, s", ".4f"],
     ["bound", "bound by", ""],
     ["share", "of the possible", ".1%"],
-    ["gflop", "GFLOP", ",.0f"],
-    ["device_gb", "GB in device memory", ".1f"],
-    ["host_gb", "GB from the host", ".1f"],
+    ["tflops", "TFLOP/s", ".2f"],
+    ["device_gbs", "device memory, GB/s", ",.0f"],
+    ["host_gbs", "from the host, GB/s", ",.1f"],
 ]
-PHORMER = [["stage", "stage", ""], ["seconds", "seconds", ".2f"]]
+LIMITS = [["what", "what", ""], ["value", "measured", ",.1f"], ["unit", "unit", ""]]
+BATCH, EPOCHS, TOKENS = 8192, 3, 10
+
+
+class Count(NamedTuple):
+    """What a stage has to do at least."""
+
+    flop: float = 0.0
+    device: float = 0.0  # bytes through the device's memory
+    host: float = 0.0  # bytes between host and device
+    kernels: float = 0.0  # one after the other
+    kind: str = "float32"
 
 
 def timed(work: Callable[[], Any], repeats: int = 5) -> float:
@@ -63,7 +79,7 @@ def timed(work: Callable[[], Any], repeats: int = 5) -> float:
 
 
 def limits() -> dict[str, float]:
-    """What this device does at best: FLOP/s in bf16 and float32, bytes/s within and into it."""
+    """What this device does at best: FLOP/s in bf16 and float32, bytes/s within and into it, kernels/s."""
     size = 8192
     found = {}
     for name, kind in (("bf16", torch.bfloat16), ("float32", torch.float32)):
@@ -74,46 +90,119 @@ def limits() -> dict[str, float]:
     found["device"] = 2 * 4 * source.numel() / timed(lambda: target.copy_(source))
     host = torch.empty(1 << 27)
     found["host"] = 4 * host.numel() / timed(host.cuda)
+    number, chain = torch.zeros(1, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(chain):
+        for _ in range(1000):
+            number += 1
+    found["kernels"] = 1000 / timed(chain.replay)
     return found
 
 
-def counts(nodes: int, entries: int, width: int, model: SpectralMap) -> dict[str, tuple[float, float, float, str]]:
-    """Operations, bytes on the device, bytes from the host and precision of each stage."""
+def limit_rows(best: dict[str, float]) -> list[dict[str, Any]]:
+    """The limits as a table."""
+    named = {
+        "bf16": ("matrix products in bf16", 1e12, "TFLOP/s"),
+        "float32": ("matrix products in float32", 1e12, "TFLOP/s"),
+        "device": ("copy within the device, read and written", 1e9, "GB/s"),
+        "host": ("copy from the host", 1e9, "GB/s"),
+        "kernels": ("kernels one after the other, replayed", 1e3, "thousand a second"),
+    }
+    return [{"what": what, "value": best[name] / size, "unit": unit} for name, (what, size, unit) in named.items()]
+
+
+def kernels_of(task: Task, *, bf16: bool) -> float:
+    """Kernels that one recorded step of a task launches."""
+    found = []
+    for steps in (20, 40):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            run_loop(task, LoopSettings(steps=steps, eval_every=100, bf16=bf16), torch.device("cuda"))
+            torch.cuda.synchronize()
+        found.append(sum(1 for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA))
+    return (found[1] - found[0]) / 20
+
+
+def map_kernels(data: Any, model: SpectralMap) -> float:
+    """Kernels of a step of the map's training."""
+    cuda, nodes = torch.device("cuda"), np.arange(len(data.X))
+    features = FeatureSource(data.X, model._scaling, cuda)
+    module = copy.deepcopy(model.module_)
+    sampler = EdgeSampler(data.graph, cuda, exclude=nodes[:2000])
+    task = SpectralTask(module, features, sampler, nodes, None, objective="contrastive", batch_size=model.batch_size)
+    return kernels_of(task, bf16=True)
+
+
+def map_counts(nodes: int, entries: int, width: int, model: SpectralMap, kernels: float) -> dict[str, Count]:
+    """The stages of the map."""
     module, k = model.module_, model.module_.out_channels
     weights = sum(p.numel() for p in module.parameters() if p.ndim == 2)
     parameters = sum(p.numel() for p in module.parameters())
     hidden = sum(module.hidden_channels)
-    X, edges = 4.0 * nodes * width, 4.0 * entries + 8.0 * nodes
+    X, edges, steps = 4.0 * nodes * width, 4.0 * entries + 8.0 * nodes, model.n_steps_
     ends = 2 * model.batch_size  # rows a step
     # forward and twice that backward; activations are written and read in both directions; the optimiser reads and
     # writes weight, gradient and two moments
     step_flop = 6.0 * ends * weights + 3 * 2.0 * ends * k * k
     step_bytes = ends * (4.0 * width + 2 * 2 * 2.0 * (hidden + k)) + 4.0 * 7 * parameters
     return {
-        "checks": (0, 0, X, "float32"),  # on the host: its memory is no slower than the way to the device
-        "components": (0, 2 * (edges + 4.0 * entries), edges, "float32"),
-        "scaling": (0, 2 * X, 2 * X, "float32"),
-        "features to the device": (0, X, X, "float32"),
-        "edges to the device": (0, edges, edges, "float32"),
-        "training": (model.n_steps_ * step_flop, model.n_steps_ * step_bytes, 0, "bf16"),
-        "values at all nodes": (2.0 * nodes * weights, X + 4.0 * nodes * k, 0, "float32"),
-        "Rayleigh-Ritz": (
+        "checks": Count(host=X),  # on the host: its memory is no slower than the way to the device
+        "components": Count(device=2 * (edges + 4.0 * entries), host=edges),
+        "features to the device": Count(device=X, host=X),
+        "scaling": Count(device=2 * X),
+        "edges to the device": Count(device=edges, host=edges),
+        "training": Count(steps * step_flop, steps * step_bytes, 0.0, steps * kernels, "bf16"),
+        "values at all nodes": Count(2.0 * nodes * weights, X + 4.0 * nodes * k),
+        "Rayleigh-Ritz": Count(
             2.0 * entries * k + 2 * 2.0 * nodes * k * k,
             edges + 4.0 * entries * k + 6 * 4.0 * nodes * k,  # every entry reads a row
             edges,
-            "float32",
         ),
     }
 
 
-def stage_row(stage: str, seconds: float, count: tuple[float, float, float, str], best: dict[str, float]) -> dict:
+def phormer_counts(nodes: int, cold: int, entries: int, width: int, model: SparcClassifier) -> dict[str, Count]:
+    """The stages after the map."""
+    head, seen = model._heads["phormer"].module, model._seen
+    assert seen is not None
+    k, row = model.map_.n_components_, width + model.map_.n_components_
+    map_weights = sum(p.numel() for p in model.map_.module_.parameters() if p.ndim == 2)
+    tokens, cells = seen.tokens, seen.tokens.cells
+    looked, near = tokens._num_candidates(TOKENS), 2**tokens.exact_tokens
+    around = math.ceil(1.25 * looked * cells.num_cells / cells.num_vectors) + 4  # cells whose sums are read
+    # a list: candidates are scored, the rows of the nearest and the sums of the cells around are weighed
+    list_flop = 2.0 * (looked * k + TOKENS * near * row + (TOKENS - tokens.exact_tokens) * around * row)
+    list_bytes = 4.0 * (looked * k + (near + around) * row + (TOKENS + 1) * row)
+    weights = sum(p.numel() for p in head.parameters() if p.ndim == 2)
+    steps, ends, hidden = model.history_[-1]["step"], BATCH * (TOKENS + 1), head.hidden_channels
+    # widths of what each token becomes on its way: linear and norm, queries to values, mix, norm, two of twice the
+    # width, back, and the last norm
+    passed = (2 + 3 + 1 + 1 + 4 + 1 + 1) * hidden
+    levels = math.log2(max(2, seen.index.num_vectors / 32))
+    return {
+        "coordinates": Count(2.0 * nodes * map_weights, 4.0 * nodes * (width + k), 4.0 * nodes * (width + k)),
+        # every halving reads all vectors; two rounds compare each with the centroids of 12 parts of 32 cells
+        "index": Count(2 * 2.0 * nodes * 384 * k, (levels + 2) * 4.0 * nodes * k, 4.0 * nodes * (width + k)),
+        "token lists": Count(nodes * list_flop, nodes * list_bytes),
+        "transformer": Count(
+            6.0 * steps * ends * weights, steps * ends * (4.0 * row + 2 * 2 * 2.0 * passed), 0.0, 0.0, "bf16"
+        ),
+        "confidence": Count(device=4.0 * nodes * width + 12.0 * entries, host=4.0 * entries),
+        "predict the cold": Count(cold * list_flop, cold * list_bytes, 4.0 * cold * width),
+    }
+
+
+def stage_row(stage: str, seconds: float, count: Count, best: dict[str, float]) -> dict[str, Any]:
     """What a stage took beside what it could take."""
-    flop, device, host, kind = count
-    least = {"arithmetic": flop / best[kind], "device memory": device / best["device"], "host": host / best["host"]}
+    least = {
+        "arithmetic": count.flop / best[count.kind],
+        "device memory": count.device / best["device"],
+        "host": count.host / best["host"],
+        "kernels in a row": count.kernels / best["kernels"],
+    }
     bound = max(least, key=lambda name: least[name])
     row = {"stage": stage, "seconds": seconds, "possible": least[bound], "bound": bound}
-    row |= {"share": least[bound] / seconds if seconds else None, "gflop": flop / 1e9}
-    return row | {"device_gb": device / 1e9, "host_gb": host / 1e9}
+    row |= {"share": least[bound] / seconds, "tflops": count.flop / seconds / 1e12}
+    row |= {"device_gbs": count.device / seconds / 1e9, "host_gbs": count.host / seconds / 1e9}
+    return row | {"counted": count._asdict()}
 
 
 def main() -> None:
@@ -134,31 +223,33 @@ def main() -> None:
     whole = time.perf_counter() - start
     with stage_times() as seconds:
         model = SpectralMap(64, random_state=0).fit(data.X, graph=data.graph)
-    count = counts(args.nodes, len(data.graph.indices), args.features, model)
+    kernels = map_kernels(data, model)
+    count = map_counts(args.nodes, len(data.graph.indices), args.features, model, kernels)
     rows = [stage_row(stage, seconds[stage], count[stage], best) for stage in STAGES]
     for row in rows:
         print(row, flush=True)
-    print("F_theta", whole, "steps", model.n_steps_, flush=True)
-    phormer, total = whole_pipeline(data)
+    print("F_theta", whole, "steps", model.n_steps_, "kernels a step", kernels, flush=True)
+    pipeline, facts = whole_pipeline(data, best)
     tables = {
+        "limits": {"columns": LIMITS, "rows": limit_rows(best)},
         "map": {"columns": COLUMNS, "rows": rows},
-        "phormer": {"columns": PHORMER, "rows": [{"stage": name, "seconds": value} for name, value in phormer.items()]},
+        "phormer": {"columns": COLUMNS, "rows": pipeline},
     }
-    facts = {"nodes": args.nodes, "edges": data.graph.num_edges, "features": args.features, "steps": model.n_steps_}
+    sizes = {"nodes": args.nodes, "edges": data.graph.num_edges, "features": args.features, "steps": model.n_steps_}
     bars = {"map": "<= 10 s", "phormer": "<= 60 s"}
-    figures = {"limits": best, "map_seconds": whole, "phormer_seconds": total, "bars": bars}
-    record("roofline", {**facts, **figures, "eigenvalues": model.eigenvalues_.tolist(), "tables": tables}, args.output)
+    figures = {"limits": best, "kernels_a_step": kernels, "map_seconds": whole, **facts, "bars": bars}
+    record("roofline", {**sizes, **figures, "eigenvalues": model.eigenvalues_.tolist(), "tables": tables}, args.output)
 
 
-def whole_pipeline(data: Any) -> tuple[dict[str, float], float]:
+def whole_pipeline(data: Any, best: dict[str, float]) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Stages of SPARCphormer with three epochs, and seconds to the predictions for 3 % cold nodes."""
     nodes = len(data.y)
     cold = np.sort(np.random.default_rng(0).choice(nodes, round(0.03 * nodes), replace=False))
     seen = np.setdiff1d(np.arange(nodes), cold, assume_unique=True)
     X, y, graph = data.X[seen], data.y[seen], data.graph[seen]
-    steps = math.ceil(3 * len(seen) / 8192)
+    steps = math.ceil(EPOCHS * len(seen) / BATCH)
     model = SparcClassifier(
-        "phormer", spectral_map=SpectralMap(64), num_tokens=10, batch_size=8192, max_steps=steps, patience=1000,
+        "phormer", spectral_map=SpectralMap(64), num_tokens=TOKENS, batch_size=BATCH, max_steps=steps, patience=1000,
         random_state=0,
     )  # fmt: skip
     start = time.perf_counter()
@@ -167,9 +258,23 @@ def whole_pipeline(data: Any) -> tuple[dict[str, float], float]:
         fitted = time.perf_counter()
         predicted = model.predict(data.X[cold])
     end = time.perf_counter()
-    seconds["predict 3 % cold"] = end - fitted
-    print(seconds, "in all", end - start, "cold accuracy", float((predicted == data.y[cold]).mean()), flush=True)
-    return seconds, end - start
+    lists = seconds["token lists of the seen"]
+    taken = {
+        "coordinates": seconds["coordinates"],
+        "index": seconds["index"],
+        "token lists": lists,
+        "transformer": seconds["networks"] - lists,
+        "confidence": seconds["confidence"],
+        "predict the cold": end - fitted,
+    }
+    count = phormer_counts(len(seen), len(cold), len(graph.indices), data.X.shape[1], model)
+    rows = [stage_row(stage, taken[stage], count[stage], best) for stage in taken]
+    facts = {"phormer_seconds": end - start, "phormer_map_seconds": seconds["map"]}
+    facts["cold_accuracy"] = 100 * float((predicted == data.y[cold]).mean())
+    print(dict(seconds), facts, flush=True)
+    for row in rows:
+        print(row, flush=True)
+    return rows, facts
 
 
 if __name__ == "__main__":

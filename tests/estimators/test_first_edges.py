@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from gsparc.estimators._first_edges import (
     Evidence,
     FirstEdges,
     KnownEdges,
+    _counted_on,
     compatibility,
     few_of_each,
     with_evidence,
@@ -215,3 +217,18 @@ def test_damage_is_refused(config: dict, arrays: dict, match: str) -> None:
     model = first(np.eye(2) + 0.5, unlabelled=[1, 2], soft=[[0.9, 0.1], [0.5, 0.5]])
     with pytest.raises(ValueError, match=match):
         FirstEdges.from_state(model.config() | config, model.arrays() | arrays, 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_counting_on_a_device_is_counting(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    rng = np.random.default_rng(0)
+    graph, codes = Graph.from_edges(rng.integers(0, 40, (2, 200)), num_nodes=40), rng.integers(-1, 3, 40)
+    expected = np.zeros((3, 3))
+    for i in range(40):
+        for j in graph.neighbors(i):
+            if codes[i] >= 0 and codes[j] >= 0:
+                expected[codes[i], codes[j]] += 1
+    assert _counted_on(graph, codes, 3, device).tolist() == expected.tolist()
+    np.testing.assert_array_equal(compatibility(graph, codes, None, 3, device), compatibility(graph, codes, None, 3))

@@ -236,3 +236,29 @@ def test_two_seen_nodes() -> None:
     assert view.neighbors(every(view), 10)[0].tolist() == [[1], [0]]
     tokens = view.tokens(every(view), 3)
     torch.testing.assert_close(tokens[0, 1:], tokens[1, 0].expand(3, -1))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_neighbours_asked_for_once_are_not_looked_for_of_all(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, u = features(60), unit_rows(60, 4, 0)
+    seen, view = seen_nodes(X, u)
+    view = view if own else seen.view(features(60, 5), unit_rows(60, 4, 6))
+    kept = view.neighbors(torch.tensor([7, 3]), 4)
+    monkeypatch.setattr(views, "_MANY", 50)
+    fresh = NodeView(view.source, view._coordinates, seen, own=own)
+    once = fresh.neighbors(torch.tensor([7, 3]), 4, once=True)
+    assert not fresh._near
+    for found, expected in zip(once, kept, strict=True):
+        torch.testing.assert_close(found, expected)
+    fresh.neighbors(torch.arange(60), 4, once=True)  # nearly all: kept
+    assert list(fresh._near) == [4]
+
+
+def test_token_lists_are_kept_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, view = seen_nodes(features(20), unit_rows(20, 4, 0))
+    monkeypatch.setattr(views, "_CACHED", 20 * 3 * 7 - 1)
+    assert not view.keep_tokens(2)
+    fresh = view.tokens(torch.tensor([5, 1]), 2)
+    monkeypatch.setattr(views, "_CACHED", 20 * 3 * 7)
+    assert view.keep_tokens(2)
+    assert torch.equal(view.tokens(torch.tensor([5, 1]), 2), fresh)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gsparc.exceptions import InputError
-from gsparc.nn.phormer import TokenInput, TokenTransformer
+from gsparc.nn.phormer import TokenInput, TokenTransformer, _short_attention
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +167,17 @@ def test_heads_must_divide_the_width(heads: int) -> None:
 def test_tokens_of_another_shape(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"came, expected \[nodes, 1 to 5 tokens, 6 features\]"):
         model()(torch.zeros(shape))
+
+
+def test_attention_over_short_lists_is_attention() -> None:
+    query, key, value = torch.randn(3, 5, 2, 11, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    torch.testing.assert_close(_short_attention(query, key, value), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_cuda_gives_the_same() -> None:
+    torch.manual_seed(0)
+    model, tokens = TokenTransformer(6, 3, num_tokens=5, hidden_channels=16).eval(), torch.randn(4, 5, 6)
+    here = model(tokens)
+    torch.testing.assert_close(model.cuda()(tokens.cuda()).cpu(), here, rtol=1e-4, atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 
 from gsparc.graph import Graph
 from gsparc.nn.spectral_map import InputLayer, SparseRows
-from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
+from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor, rows_on
 
 DRAWS = 200_000
 
@@ -196,3 +196,19 @@ def test_scaling_block_by_block_on_a_device_is_the_same(kind: str) -> None:
     if not expected.rows:
         np.testing.assert_allclose(found.shift, expected.shift, rtol=1e-6)
         np.testing.assert_allclose(found.factor, expected.factor, rtol=1e-6)
+
+
+def test_some_rows_as_they_were_passed_and_the_lengths_of_all() -> None:
+    X = np.array([[1.0, 0.0], [3.0, 3.0], [1.0, 4.0]], np.float32)
+    scaling = Scaling(False, np.array([1.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32))
+    for matrix in (X, sp.csr_array(X)):
+        source = FeatureSource(matrix, scaling)
+        some = source.matrix(np.array([2, 0]))
+        assert (some.toarray() if sp.issparse(some) else some).tolist() == [[1.0, 4.0], [1.0, 0.0]]
+    assert FeatureSource(X, scaling).lengths().tolist() == [0.0, 5.0, 4.0]
+    assert FeatureSource(torch.from_numpy(X), scaling).matrix().tolist() == X.tolist()
+
+
+def test_rows_stay_where_they_are_without_a_gpu() -> None:
+    X = np.ones((2, 2), np.float32)
+    assert rows_on(X, torch.device("cpu")) is X

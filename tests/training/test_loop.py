@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from gsparc._processes import World, entered
 from gsparc.exceptions import InputError
+from gsparc.training._captured import can_capture
 from gsparc.training.checkpoints import keep_loops
+from gsparc.training.classify import ClassTask
 from gsparc.training.loop import LoopResult, LoopSettings, learning_rate_at, run_loop
 
 CPU = torch.device("cpu")
@@ -198,3 +201,30 @@ def test_recorded_steps_learn_what_ordinary_steps_learn() -> None:
     first, second = maps
     assert [entry["step"] for entry in first.history_] == [entry["step"] for entry in second.history_]
     np.testing.assert_allclose(first.eigenvalues_, second.eigenvalues_, atol=0.01)
+
+
+def test_steps_are_recorded_on_one_gpu_alone() -> None:
+    class Fits:
+        capturable = True
+
+    gpu = torch.device("cuda")
+    assert can_capture(Fits(), gpu)
+    assert not can_capture(Fits(), CPU)
+    assert not can_capture(object(), gpu)
+    with entered(World(rank=1, size=2)):
+        assert not can_capture(Fits(), gpu)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("batch_size", [64, 500])
+def test_recorded_classes_are_those_of_ordinary_steps(batch_size: int) -> None:
+    gpu, x = torch.device("cuda"), torch.randn(500, 4, generator=torch.Generator().manual_seed(0)).cuda()
+    losses = []
+    for capturable in (True, False):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(4, 3).cuda()
+        task = ClassTask(module, lambda rows: (x[rows],), np.arange(500), np.arange(500) % 3, None, gpu,
+            batch_size=batch_size, capturable=capturable)  # fmt: skip
+        result = run_loop(task, LoopSettings(steps=40, eval_every=5), gpu)
+        losses.append([entry["loss"] for entry in result.history])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

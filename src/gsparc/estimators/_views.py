@@ -273,7 +273,7 @@ class NodeView:
         if math.prod(shape) > _room(device):
             return False
         kept, every = torch.empty(shape, device=device), torch.arange(len(self), device=device)
-        with timed("tokens"):
+        with timed("token lists of the seen" if self.own else "token lists of others"):
             size = _LISTS[device.type]
             for part, place in zip(every.split(size), kept.split(size), strict=True):
                 place.copy_(self._tokens(part, num_tokens))

@@ -331,7 +331,9 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         scale = np.sqrt(np.clip(1 - self.map_.eigenvalues_, 0, None)).astype(np.float32)
         length = np.float32(len(scale) ** 0.5)
         if resolve_device(self.map_.device).type == "cuda":  # before they leave it: the host takes seconds for millions
-            return self.map_._transform(X, lambda part: unit_rows(part * torch.from_numpy(scale).to(part)) * length)
+            return self.map_._transform(
+                X, lambda part: unit_rows(part * torch.from_numpy(scale).to(part)) * float(length)
+            )
         return unit(self.map_._transform(X) * scale) * length
 
     def _view(self, X: Any, device: torch.device) -> NodeView:

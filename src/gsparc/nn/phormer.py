@@ -13,6 +13,8 @@ from gsparc.nn.spectral_map import InputLayer, SparseRows, drop_inputs
 
 __all__ = ["TokenInput", "TokenTransformer"]
 
+_SHORT = 32  # tokens
+
 
 class TokenInput(nn.Module):
     """Features of tokens to hidden channels, ``[B, T, in_channels] -> [B, T, hidden_channels]``.
@@ -51,6 +53,19 @@ class TokenInput(nn.Module):
             )
 
 
+def _attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention; fused kernels of a GPU work on 64 tokens and more at a time, and a short list fills little of that."""
+    if not query.is_cuda or query.shape[2] > _SHORT:
+        return F.scaled_dot_product_attention(query, key, value)
+    return _short_attention(query, key, value)
+
+
+def _short_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The same as three plain steps; the softmax in single precision."""
+    scores = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5  # [B, heads, T, T]
+    return scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype) @ value
+
+
 class TransformerLayer(nn.Module):
     """Self-attention and a two-layer network, each on the normalised stream and added to it (pre-norm)."""
 
@@ -66,7 +81,7 @@ class TransformerLayer(nn.Module):
         batch, length, channels = z.shape
         split = self.qkv(self.attention_norm(z)).view(batch, length, 3, self.num_heads, channels // self.num_heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)  # each [B, heads, T, channels / heads]
-        mixed = F.scaled_dot_product_attention(query, key, value)
+        mixed = _attention(query, key, value)
         mixed = self.mix(mixed.transpose(1, 2).reshape(batch, length, channels))
         z = z + F.dropout(mixed, self.dropout, self.training)
         wide = F.dropout(F.gelu(self.expand(self.mlp_norm(z))), self.dropout, self.training)

@@ -25,7 +25,7 @@ def gathered_dots_reference(queries: Tensor, table: Tensor, places: Tensor) -> T
     >>> gathered_dots_reference(torch.tensor([[1.0, 2.0]]), torch.eye(2), torch.tensor([[1, 0, 1]])).tolist()
     [[2.0, 1.0, 2.0]]
     """
-    rows = table.index_select(0, places.flatten()).view(*places.shape, -1)  # (B, T, dim)
+    rows = table.index_select(0, places.flatten()).view(*places.shape, table.shape[1])  # (B, T, dim)
     return torch.bmm(queries.unsqueeze(1), rows.transpose(1, 2)).squeeze(1)  # as rows times columns: 9 x faster
 
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gsparc.ops._gathered import gathered_dots
 from gsparc.ops._knn import _distances, blocks, smallest
 from gsparc.ops.cells import Cells, _half_squares, _slots
 
@@ -138,7 +139,7 @@ def _scores(cells: Cells, queries: Tensor, around: Tensor, group: Tensor) -> tup
                 torch.addmm(halves[number], shifted[start:stop], rows.T, alpha=-1.0, out=scores[start:stop])
     else:
         for part in blocks(len(queries), cells.query_block(around.shape[1])):
-            dots = torch.bmm(cells._shifted[around[group[part]]], shifted[part].unsqueeze(2)).squeeze(2)
+            dots = gathered_dots(shifted[part], cells._shifted, around[group[part]])
             scores[part] = halves[group[part]] - dots
     bound = 2 * _ROUNDING * (own + (halves.max() if halves.numel() else 0.0))
     return scores.add_(own.unsqueeze(1)).clamp_min_(0.0), bound

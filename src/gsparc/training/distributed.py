@@ -220,10 +220,12 @@ def gather(value: Tensor) -> list[Tensor]:
     """The tensors of all processes, which are of one shape."""
     if world().size == 1:
         return [value]
-    parts = [torch.empty_like(value) for _ in range(world().size)]
+    # where processes share a GPU they speak by gloo, which gathers what is in main memory only
+    own = value.cpu() if value.is_cuda and "cuda:nccl" not in dist.get_backend_config(_lines[-1]) else value
+    parts = [torch.empty_like(own) for _ in range(world().size)]
     with _contact():
-        dist.all_gather(parts, value.contiguous(), group=_lines[-1])
-    return parts
+        dist.all_gather(parts, own.contiguous(), group=_lines[-1])
+    return [part.to(value.device) for part in parts]
 
 
 def computed_together(compute: Callable[[Tensor], Tensor], index: Tensor) -> Tensor:
