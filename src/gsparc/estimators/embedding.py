@@ -40,7 +40,7 @@ from gsparc.ops._coded import mapped_rows
 from gsparc.ops.laplacian import operator_degrees
 from gsparc.ops.ritz import RitzPairs, rayleigh_ritz, rayleigh_ritz_streamed
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, rows_on
-from gsparc.training.distributed import computed_together
+from gsparc.training.distributed import computed_together, from_first, share_module
 from gsparc.training.loop import LoopSettings, run_loop
 from gsparc.training.spectral import HeldOut, SpectralTask, hold_out, values_at
 
@@ -381,7 +381,8 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
     def _set_layer(self, ritz: RitzPairs) -> None:
         self.n_components_ = self._n_features_out = min(self.n_components, len(ritz.mu))
         self.module_.set_output_layer(ritz.offset, ritz.rotation[:, : self.n_components_])
-        self.eigenvalues_ = 1.0 - ritz.mu[: self.n_components_].cpu().numpy()
+        share_module(self.module_)  # GPUs add in any order: no two of them find the same last digits
+        self.eigenvalues_ = 1.0 - np.array(from_first(*ritz.mu[: self.n_components_].tolist()))
 
     def transform(self, X: Any) -> np.ndarray:
         """Spectral coordinates of nodes, from their features alone.
