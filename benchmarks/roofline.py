@@ -8,7 +8,8 @@ matrix products and the bytes that have to move at least: once between host and 
 memory. Steps of training are also counted in kernels, since one cannot start before the one before it has ended. What
 the device can do is measured in the same run: one large product in the precision that the stage uses, one large copy on
 the device, one from the host, and a chain of the smallest kernels, recorded and replayed. The largest of the four times
-is the least the stage could take; what it took stands beside it. Last, what was far from the limits is done both ways.
+is the least the stage could take; what it took stands beside it. Last, what was far from the limits is done both ways,
+and what half precision changes is held against what another seed changes.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from _common import record
+from _roofline import BATCH, EPOCHS, TOKENS, limit_rows, limits, map_counts, phormer_counts, stage_row, timed
 from gsparc import SparcClassifier, SpectralMap
 from gsparc._runtime import stage_times
 from gsparc.datasets import make_blocks
+from gsparc.estimators import _heads, embedding
 from gsparc.nn import phormer
 from gsparc.ops import _gathered
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, rows_on
@@ -61,62 +64,14 @@ CHANGES = [
     ["now", "now, s", ".3f"],
     ["times", "times faster", ".1f"],
 ]
+QUALITY = [
+    ["what", "trained in", ""],
+    ["score", "held-out score of the map", ".3f"],
+    ["ritz", "mean Ritz value", ".4f"],
+    ["retrieval", "true neighbours of cold nodes among 1,000 nearest", ".2%"],
+    ["accuracy", "cold accuracy", ".2%"],
+]
 LIMITS = [["what", "what", ""], ["value", "measured", ",.1f"], ["unit", "unit", ""]]
-BATCH, EPOCHS, TOKENS = 8192, 3, 10
-
-
-class Count(NamedTuple):
-    """What a stage has to do at least."""
-
-    flop: float = 0.0
-    device: float = 0.0  # bytes through the device's memory
-    host: float = 0.0  # bytes between host and device
-    kernels: float = 0.0  # one after the other
-    kind: str = "float32"
-
-
-def timed(work: Callable[[], Any], repeats: int = 5) -> float:
-    """Seconds of the fastest of a few calls, after one that prepares."""
-    times = []
-    for _ in range(repeats + 1):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
-
-
-def limits() -> dict[str, float]:
-    """What this device does at best: FLOP/s in bf16 and float32, bytes/s within and into it, kernels/s."""
-    size = 8192
-    found = {}
-    for name, kind in (("bf16", torch.bfloat16), ("float32", torch.float32)):
-        left = torch.randn(size, size, device="cuda", dtype=kind)
-        found[name] = 2 * size**3 / timed(lambda left=left: left @ left)
-    source = torch.empty(1 << 30, device="cuda")
-    target = torch.empty_like(source)
-    found["device"] = 2 * 4 * source.numel() / timed(lambda: target.copy_(source))
-    host = torch.empty(1 << 27)
-    found["host"] = 4 * host.numel() / timed(host.cuda)
-    number, chain = torch.zeros(1, device="cuda"), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(chain):
-        for _ in range(1000):
-            number += 1
-    found["kernels"] = 1000 / timed(chain.replay)
-    return found
-
-
-def limit_rows(best: dict[str, float]) -> list[dict[str, Any]]:
-    """The limits as a table."""
-    named = {
-        "bf16": ("matrix products in bf16", 1e12, "TFLOP/s"),
-        "float32": ("matrix products in float32", 1e12, "TFLOP/s"),
-        "device": ("copy within the device, read and written", 1e9, "GB/s"),
-        "host": ("copy from the host", 1e9, "GB/s"),
-        "kernels": ("kernels one after the other, replayed", 1e3, "thousand a second"),
-    }
-    return [{"what": what, "value": best[name] / size, "unit": unit} for name, (what, size, unit) in named.items()]
 
 
 def kernels_of(task: Task, *, bf16: bool) -> float:
@@ -208,80 +163,6 @@ def changes_of_phormer(model: SparcClassifier) -> list[dict[str, Any]]:
     ]
 
 
-def map_counts(nodes: int, entries: int, width: int, model: SpectralMap, kernels: float) -> dict[str, Count]:
-    """The stages of the map."""
-    module, k = model.module_, model.module_.out_channels
-    weights = sum(p.numel() for p in module.parameters() if p.ndim == 2)
-    parameters = sum(p.numel() for p in module.parameters())
-    hidden = sum(module.hidden_channels)
-    X, edges, steps = 4.0 * nodes * width, 4.0 * entries + 8.0 * nodes, model.n_steps_
-    ends = 2 * model.batch_size  # rows a step
-    # forward and twice that backward; activations are written and read in both directions; the optimiser reads and
-    # writes weight, gradient and two moments
-    step_flop = 6.0 * ends * weights + 3 * 2.0 * ends * k * k
-    step_bytes = ends * (4.0 * width + 2 * 2 * 2.0 * (hidden + k)) + 4.0 * 7 * parameters
-    return {
-        "checks": Count(host=X),  # on the host: its memory is no slower than the way to the device
-        "components": Count(device=2 * (edges + 4.0 * entries), host=edges),
-        "features to the device": Count(device=X, host=X),
-        "scaling": Count(device=2 * X),
-        "edges to the device": Count(device=edges, host=edges),
-        "training": Count(steps * step_flop, steps * step_bytes, 0.0, steps * kernels, "bf16"),
-        "values at all nodes": Count(2.0 * nodes * weights, X + 4.0 * nodes * k),
-        "Rayleigh-Ritz": Count(
-            2.0 * entries * k + 2 * 2.0 * nodes * k * k,
-            edges + 4.0 * entries * k + 6 * 4.0 * nodes * k,  # every entry reads a row
-            edges,
-        ),
-    }
-
-
-def phormer_counts(nodes: int, cold: int, entries: int, width: int, model: SparcClassifier) -> dict[str, Count]:
-    """The stages after the map."""
-    head, seen = model._heads["phormer"].module, model._seen
-    assert seen is not None
-    k, row = model.map_.n_components_, width + model.map_.n_components_
-    map_weights = sum(p.numel() for p in model.map_.module_.parameters() if p.ndim == 2)
-    tokens, cells = seen.tokens, seen.tokens.cells
-    looked, near = tokens._num_candidates(TOKENS), 2**tokens.exact_tokens
-    around = math.ceil(1.25 * looked * cells.num_cells / cells.num_vectors) + 4  # cells whose sums are read
-    # a list: candidates are scored, the rows of the nearest and the sums of the cells around are weighed
-    list_flop = 2.0 * (looked * k + TOKENS * near * row + (TOKENS - tokens.exact_tokens) * around * row)
-    list_bytes = 4.0 * (looked * k + (near + around) * row + (TOKENS + 1) * row)
-    weights = sum(p.numel() for p in head.parameters() if p.ndim == 2)
-    steps, ends, hidden = model.history_[-1]["step"], BATCH * (TOKENS + 1), head.hidden_channels
-    # widths of what each token becomes on its way: linear and norm, queries to values, mix, norm, two of twice the
-    # width, back, and the last norm
-    passed = (2 + 3 + 1 + 1 + 4 + 1 + 1) * hidden
-    levels = math.log2(max(2, seen.index.num_vectors / 32))
-    return {
-        "coordinates": Count(2.0 * nodes * map_weights, 4.0 * nodes * (width + k), 4.0 * nodes * (width + k)),
-        # every halving reads all vectors; two rounds compare each with the centroids of 12 parts of 32 cells
-        "index": Count(2 * 2.0 * nodes * 384 * k, (levels + 2) * 4.0 * nodes * k, 4.0 * nodes * (width + k)),
-        "token lists": Count(nodes * list_flop, nodes * list_bytes),
-        "transformer": Count(
-            6.0 * steps * ends * weights, steps * ends * (4.0 * row + 2 * 2 * 2.0 * passed), 0.0, 0.0, "bf16"
-        ),
-        "confidence": Count(device=4.0 * nodes * width + 12.0 * entries, host=4.0 * entries),
-        "predict the cold": Count(cold * list_flop, cold * list_bytes, 4.0 * cold * width),
-    }
-
-
-def stage_row(stage: str, seconds: float, count: Count, best: dict[str, float]) -> dict[str, Any]:
-    """What a stage took beside what it could take."""
-    least = {
-        "arithmetic": count.flop / best[count.kind],
-        "device memory": count.device / best["device"],
-        "host": count.host / best["host"],
-        "kernels in a row": count.kernels / best["kernels"],
-    }
-    bound = max(least, key=lambda name: least[name])
-    row = {"stage": stage, "seconds": seconds, "possible": least[bound], "bound": bound}
-    row |= {"share": least[bound] / seconds, "tflops": count.flop / seconds / 1e12}
-    row |= {"device_gbs": count.device / seconds / 1e9, "host_gbs": count.host / seconds / 1e9}
-    return row | {"counted": count._asdict()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2_449_029)
@@ -308,8 +189,10 @@ def main() -> None:
         print(row, flush=True)
     print("F_theta", whole, "steps", model.n_steps_, "kernels a step", kernels, flush=True)
     changes = changes_of_map(data, task)
-    pipeline, facts, classifier = whole_pipeline(data, best)
+    split = Split(data)
+    pipeline, facts, classifier = whole_pipeline(split, best)
     changes += changes_of_phormer(classifier)
+    quality = qualities(split, classifier)
     bars = {"map": "at most 10 s", "phormer": "at most 60 s"}
     ends = [
         {"what": "F_theta", "seconds": whole, "bar": bars["map"]},
@@ -321,28 +204,55 @@ def main() -> None:
         "map": {"columns": COLUMNS, "rows": rows},
         "phormer": {"columns": COLUMNS, "rows": pipeline},
         "changes": {"columns": CHANGES, "rows": changes},
+        "quality": {"columns": QUALITY, "rows": quality},
     }
     sizes = {"nodes": args.nodes, "edges": data.graph.num_edges, "features": args.features, "steps": model.n_steps_}
     figures = {"limits": best, "kernels_a_step": kernels, "map_seconds": whole, **facts, "bars": bars}
     record("roofline", {**sizes, **figures, "eigenvalues": model.eigenvalues_.tolist(), "tables": tables}, args.output)
 
 
-def whole_pipeline(data: Any, best: dict[str, float]) -> tuple[list[dict[str, Any]], dict[str, float], SparcClassifier]:
-    """Stages of SPARCphormer with three epochs, and seconds to the predictions for 3 % cold nodes."""
-    nodes = len(data.y)
-    cold = np.sort(np.random.default_rng(0).choice(nodes, round(0.03 * nodes), replace=False))
-    seen = np.setdiff1d(np.arange(nodes), cold, assume_unique=True)
-    X, y, graph = data.X[seen], data.y[seen], data.graph[seen]
-    steps = math.ceil(EPOCHS * len(seen) / BATCH)
-    model = SparcClassifier(
-        "phormer", spectral_map=SpectralMap(64), num_tokens=TOKENS, batch_size=BATCH, max_steps=steps, patience=1000,
-        random_state=0,
-    )  # fmt: skip
-    start = time.perf_counter()
+class Split:
+    """97 % of the nodes are seen, 3 % cold."""
+
+    def __init__(self, data: Any) -> None:
+        nodes = len(data.y)
+        self.cold = np.sort(np.random.default_rng(0).choice(nodes, round(0.03 * nodes), replace=False))
+        self.seen = np.setdiff1d(np.arange(nodes), self.cold, assume_unique=True)
+        self.X, self.y, self.graph = data.X[self.seen], data.y[self.seen], data.graph[self.seen]
+        self.new, self.truth, self.every = data.X[self.cold], data.y[self.cold], data.graph
+
+    def model(self, seed: int = 0) -> SparcClassifier:
+        """SPARCphormer with three epochs, not fitted yet."""
+        steps = math.ceil(EPOCHS * len(self.seen) / BATCH)
+        kept = {"spectral_map": SpectralMap(64), "num_tokens": TOKENS, "batch_size": BATCH}
+        return SparcClassifier("phormer", **kept, max_steps=steps, patience=1000, random_state=seed)
+
+    def quality(self, model: SparcClassifier) -> dict[str, float]:
+        """Score of the map on held-out nodes, Ritz values, and what the cold nodes say."""
+        position = np.full(self.every.num_nodes, -1)
+        position[self.seen] = np.arange(len(self.seen))
+        asked = np.arange(0, len(self.cold), max(1, len(self.cold) // 2000))
+        found = model.index_.search(model._coordinates(self.new[asked]), 1000)[1]
+        shares = []
+        for row, node in enumerate(self.cold[asked]):
+            near = position[self.every.neighbors(int(node))]
+            near = near[near >= 0]
+            shares.append(np.isin(near, found[row]).mean() if len(near) else np.nan)
+        return {
+            "score": model.map_.history_[-1]["score"],
+            "ritz": float(1 - model.map_.eigenvalues_.mean()),
+            "retrieval": float(np.nanmean(shares)),
+            "accuracy": float((model.predict(self.new) == self.truth).mean()),
+        }
+
+
+def whole_pipeline(split: Split, best: dict[str, float]) -> tuple[list[dict[str, Any]], dict[str, float], Any]:
+    """Stages of SPARCphormer, and seconds to the predictions for the cold nodes."""
+    model, start = split.model(), time.perf_counter()
     with stage_times() as seconds:
-        model.fit(X, y, graph=graph)
+        model.fit(split.X, split.y, graph=split.graph)
         fitted = time.perf_counter()
-        predicted = model.predict(data.X[cold])
+        model.predict(split.new)
     end = time.perf_counter()
     lists = seconds["token lists of the seen"]
     taken = {
@@ -353,14 +263,33 @@ def whole_pipeline(data: Any, best: dict[str, float]) -> tuple[list[dict[str, An
         "confidence": seconds["confidence"],
         "predict the cold": end - fitted,
     }
-    count = phormer_counts(len(seen), len(cold), len(graph.indices), data.X.shape[1], model)
+    count = phormer_counts(len(split.seen), len(split.cold), len(split.graph.indices), split.X.shape[1], model)
     rows = [stage_row(stage, taken[stage], count[stage], best) for stage in taken]
     facts = {"phormer_seconds": end - start, "phormer_map_seconds": seconds["map"]}
-    facts["cold_accuracy"] = 100 * float((predicted == data.y[cold]).mean())
     print(dict(seconds), facts, flush=True)
     for row in rows:
         print(row, flush=True)
     return rows, facts, model
+
+
+def qualities(split: Split, model: SparcClassifier) -> list[dict[str, Any]]:
+    """What half precision changes, beside what another seed changes."""
+
+    def exact(**settings: Any) -> LoopSettings:
+        return LoopSettings(**{**settings, "bf16": False})
+
+    rows = [{"what": "bf16, as fitted", **split.quality(model)}]
+    for module in (embedding, _heads):
+        module.LoopSettings = exact  # type: ignore[attr-defined]
+    rows.append({"what": "float32", **split.quality(split.model().fit(split.X, split.y, graph=split.graph))})
+    for module in (embedding, _heads):
+        module.LoopSettings = LoopSettings
+    rows.append(
+        {"what": "bf16, another seed", **split.quality(split.model(1).fit(split.X, split.y, graph=split.graph))}
+    )
+    for row in rows:
+        print(row, flush=True)
+    return rows
 
 
 if __name__ == "__main__":
