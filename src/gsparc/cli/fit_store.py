@@ -53,8 +53,9 @@ def fit_from_store(
         say(f"store: {store.num_nodes:,} nodes, {store.meta['edges']:,} edges, {store.shape[1]:,} features")
     with stage_bar("fit", show=not quiet) as progress:
         model = model_of_store(store, settings, progress=progress)
-    if world().first:
-        model.save(output, documents={})
+        if world().first:
+            progress("writing the model", 0.98)
+            model.save(output, documents={})
     document = {
         "model": str(output),
         "store": str(folder),
@@ -66,6 +67,7 @@ def fit_from_store(
         "measured": model.report.get("measured"),
         "summary": model.report["summary"],
         "stage_seconds": model.report["seconds"],
+        "map_seconds": model.report.get("map_seconds"),
         "seconds": round(time.perf_counter() - start, 3),
     }
     emit(document, as_json, _show)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Self
 
@@ -258,6 +259,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         check_rows_vary(X)
         seed = resolve_seed(self.random_state)
         device = resolve_device(self.device)
+        marks = [time.perf_counter()]
         operator = build_operator(
             X,
             graph,
@@ -271,8 +273,13 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         self.operator_ = operator.description
         self._scaling = Scaling.fit(X)
         features = FeatureSource(X, self._scaling, device)
+        marks.append(time.perf_counter())
         self._train(X, features, operator, seed, device)
+        marks.append(time.perf_counter())
         self._finish(features, operator)
+        marks.append(time.perf_counter())
+        parts = zip(("operator", "training", "ritz"), np.diff(marks).tolist(), strict=True)
+        self._seconds = {name: round(seconds, 2) for name, seconds in parts}  # for reports
 
     def _train(self, X: Any, features: FeatureSource, operator: Operator, seed: int, device: Any) -> None:
         held = hold_out(operator.graph, self.validation_share, seed) if self.validation_share else None

@@ -98,14 +98,20 @@ def fit_store(store: Store, settings: FitSettings, *, progress: Progress = lambd
     spectral = SpectralMap(
         random_state=settings.seed, device=settings.device, verbose=settings.verbose, batch_size=4096, **steps
     )
-    clock("map", f"fitting the spectral map on {store.meta['edges']:,} edges", 0.0)
     held = np.asarray(store.split) > 0
-    graph = without_edges_of(store.graph, held) if held.any() else store.graph
+    graph = store.graph
+    if held.any():
+        clock("cut", f"leaving out the edges of {int(held.sum()):,} nodes that pretend to be new", 0.0)
+        graph = without_edges_of(graph, held)
+    clock("map", f"fitting the spectral map on {graph.num_edges:,} edges", 0.05)
     spectral.fit(store.X, graph=graph)
-    del graph
+    del graph, held
     store.release()
-    clock("index", f"indexing {store.num_nodes:,} nodes", 0.6)
-    neighbors = _index(store, spectral, settings)
+    clock("coordinates", f"computing coordinates of {store.num_nodes:,} nodes", 0.6)
+    rows = _coordinates(store, spectral)
+    clock("index", f"indexing {store.num_nodes:,} nodes", 0.7)
+    neighbors = NeighborIndex.build(rows, metric="cosine", memory=settings.index_memory, seed=settings.seed)
+    del rows
     head, temperature, figures = None, 1.0, {}
     if "classes" in settings.tasks and store.y is not None:
         clock("classes", "fitting the network for the classes", 0.85)
@@ -129,6 +135,7 @@ def fit_store(store: Store, settings: FitSettings, *, progress: Progress = lambd
     model.calibration, figures = _measure(store, model, settings.seed)
     _let_go(store, neighbors)  # saving reads all of the index again
     model.report = _report(store, settings, neighbors, figures, clock.seconds())
+    model.report["map_seconds"] = spectral._seconds
     return model
 
 
@@ -152,8 +159,8 @@ class _Clock:
         return {name: round(marks[i + 1][1] - start, 2) for i, (name, start) in enumerate(marks[:-1])}
 
 
-def _index(store: Store, spectral: SpectralMap, settings: FitSettings) -> NeighborIndex:
-    """All nodes by their coordinates, computed into a temporary file."""
+def _coordinates(store: Store, spectral: SpectralMap) -> NDArray[np.float32]:
+    """Coordinates of all nodes, in a temporary file."""
     X = store.X
 
     def parts() -> Any:
@@ -161,9 +168,7 @@ def _index(store: Store, spectral: SpectralMap, settings: FitSettings) -> Neighb
             yield coordinates_of(spectral, X[start : start + _BLOCK])
             store.release()
 
-    rows = mapped_rows(parts(), spectral.n_components_)
-    memory = getattr(settings, "index_memory", None)
-    return NeighborIndex.build(rows, metric="cosine", memory=memory, seed=settings.seed)
+    return mapped_rows(parts(), spectral.n_components_)
 
 
 def _head(store: Store, spectral: SpectralMap, settings: FitSettings) -> tuple[FeatureMLP, float]:
