@@ -110,7 +110,10 @@ def watched(name: str, command: list[str], names: Mapping[str, str]) -> dict[str
     if process.returncode:
         raise SystemExit(f"{name} ended with status {process.returncode}")
     found = {"stage": name, "seconds": round(time.perf_counter() - start, 1)}
-    found |= {"cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1), "peak_gb": round(usage.ru_maxrss * 1024 / 1e9, 3)}
+    found |= {
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "peak_gb": round(usage.ru_maxrss * 1024 / 1e9, 3),
+    }
     parts = stages.finished()
     found |= {key: max(part[key] for part in parts) for key in ("anonymous_gb", "file_gb")}
     print(f"  {found['seconds']} s, {found['peak_gb']:.2f} GB", file=sys.stderr, flush=True)

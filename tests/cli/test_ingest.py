@@ -76,6 +76,21 @@ def test_fit_and_predict(store: Path, folder: Path, inside, monkeypatch: pytest.
     assert "up to 200,000 nodes" in done.stderr
 
 
+def test_a_half_written_store_is_refused_by_every_command(tmp_path: Path, inside) -> None:
+    from gsparc import Graph, StoreError
+
+    half = tmp_path / "half"
+    (half / "ingest").mkdir(parents=True)
+    for asked in (["info", half], ["fit", "--store", half, "-o", tmp_path / "model"], ["embed", half, "-o", "c.npy"]):
+        done = inside(*asked)
+        assert done.returncode == 1
+        assert "half written" in done.stderr
+        assert "Repeat the gsparc ingest" in done.stderr
+    with pytest.raises(StoreError, match="half written"):
+        Graph.open(half)
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

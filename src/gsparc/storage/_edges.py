@@ -8,6 +8,7 @@ saves a third: not enough to keep a sort of our own.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,17 +26,25 @@ from gsparc.tables._types import is_number
 from gsparc.tables.columns import EdgeColumns
 from gsparc.tables.joining import text_values
 
-__all__ = ["connect", "join_edges", "refuse_repeated_ids", "write_csr"]
+__all__ = ["DATABASE", "connect", "join_edges", "refuse_repeated_ids", "write_csr"]
 
 Progress = Callable[[int], object]
+DATABASE = "edges.duckdb"
 _BATCH = 1 << 20
 _LEAST = 256 << 20  # bytes below which DuckDB cannot sort
 _REST = 600 << 20  # what libraries and batches take beside it
 
 
-def connect(folder: Path, memory: int) -> Any:
-    """A DuckDB database in ``folder`` with a share of ``memory`` bytes; Python and batches take the rest."""
+def connect(folder: Path, memory: int, *, fresh: bool = False) -> Any:
+    """A DuckDB database in ``folder`` with a share of ``memory`` bytes; Python and batches take the rest.
+
+    ``fresh``: an empty one. What a run that was killed left of the file may be no database.
+    """
     duckdb = import_optional("duckdb", extra="store", purpose="gsparc ingest")
+    shutil.rmtree(folder / "spill", ignore_errors=True)  # of a run that was killed
+    if fresh:
+        for left in (DATABASE, f"{DATABASE}.wal"):
+            (folder / left).unlink(missing_ok=True)
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
     settings = {
         "memory_limit": f"{max(_LEAST, (memory - _REST) * 6 // 10) // (1 << 20)}MiB",
@@ -43,7 +52,7 @@ def connect(folder: Path, memory: int) -> Any:
         "temp_directory": str(folder / "spill"),
         "preserve_insertion_order": False,
     }
-    return duckdb.connect(str(folder / "edges.duckdb"), config=settings)
+    return duckdb.connect(str(folder / DATABASE), config=settings)
 
 
 def _rows(base: Any, query: str) -> list[Any]:
@@ -237,9 +246,9 @@ def write_csr(base: Any, folder: Path, nodes: int, weighted: bool, progress: Pro
         f"SELECT k{more} FROM (SELECT s * {nodes}::BIGINT + t AS k{more} FROM {table} {usable} UNION ALL "
         f"SELECT t * {nodes}::BIGINT + s AS k{more} FROM {table} {usable}) ORDER BY k"
     )
-    degrees = np.lib.format.open_memmap(folder / "indptr.npy", "w+", np.int64, (nodes + 1,))
     last, ones, done = -1, True, 0
     with (
+        NpyWriter(folder / "indptr.npy", np.int64) as indptr,
         NpyWriter(folder / "indices.npy", index_dtype(nodes)) as indices,
         NpyWriter(folder / "weights.npy", np.float32) as weights,
     ):
@@ -253,9 +262,7 @@ def write_csr(base: Any, folder: Path, nodes: int, weighted: bool, progress: Pro
             if not len(kept):
                 continue
             rows = kept // nodes
-            first = int(rows[0])
-            counts = np.bincount(rows - first)
-            degrees[first + 1 : first + 1 + len(counts)] += counts
+            _begin_rows(indptr, rows, indices.rows)
             indices.append(kept - rows * nodes)
             if weighted:
                 values = batch.column(1).to_numpy()[fresh].astype(np.float32)
@@ -263,20 +270,18 @@ def write_csr(base: Any, folder: Path, nodes: int, weighted: bool, progress: Pro
                 weights.append(values)
             progress(done)
         entries = indices.rows
-    _cumulate(degrees)
-    degrees.flush()
+        for start in range(indptr.rows, nodes + 1, _BATCH):  # rows without entries at the end
+            indptr.append(np.full(min(_BATCH, nodes + 1 - start), entries))
     if not weighted or ones:
         (folder / "weights.npy").unlink()
     return {"edges": entries // 2, "weighted": weighted and not ones}
 
 
-def _cumulate(values: NDArray[np.int64], block: int = 1 << 22) -> None:
-    """Running sums in place, a block at a time."""
-    before = 0
-    for start in range(0, len(values), block):
-        part = np.cumsum(values[start : start + block]) + before
-        values[start : start + block] = part
-        before = int(part[-1])
+def _begin_rows(indptr: NpyWriter, rows: NDArray[np.int64], entries: int) -> None:
+    """Write where rows begin, up to the last of the sorted ``rows``, whose entries come after ``entries`` others."""
+    for start in range(indptr.rows, int(rows[-1]) + 1, _BATCH):  # ids without edges may be many between two batches
+        part = np.arange(start, min(start + _BATCH, int(rows[-1]) + 1))
+        indptr.append(entries + np.searchsorted(rows, part))
 
 
 def _merge_weights(base: Any, nodes: int) -> None:

@@ -224,10 +224,12 @@ class _Classes:
         number = np.empty(len(order) + 1, np.int32)
         number[order] = np.arange(len(order), dtype=np.int32)
         number[-1] = -1
-        codes = np.load(self._path, mmap_mode="r+", allow_pickle=False)
-        for start in range(0, len(codes), 1 << 22):
-            codes[start : start + (1 << 22)] = number[codes[start : start + (1 << 22)]]
-        codes.flush()
+        with open(self._path, "r+b") as stream:  # not mapped: a disk that fills up would end the process
+            place = stream.seek(np.load(self._path, mmap_mode="r", allow_pickle=False).offset)
+            while part := stream.read(1 << 24):
+                stream.seek(place)
+                place += stream.write(number[np.frombuffer(part, np.int32)].tobytes())
+                stream.seek(place)
         return [shown[place] for place in order]
 
 

@@ -18,7 +18,7 @@ from gsparc._store import FORMAT_VERSION, STORE, WORK, Store, file_checksum, ope
 from gsparc._validation import check_memory, check_name, check_share
 from gsparc._version import __version__
 from gsparc.exceptions import InputError, OutputError
-from gsparc.storage._edges import connect, join_edges, refuse_repeated_ids, write_csr
+from gsparc.storage._edges import DATABASE, connect, join_edges, refuse_repeated_ids, write_csr
 from gsparc.storage._inputs import HoldOut, check_alike, node_batches, rows_in, sample_nodes
 from gsparc.storage._nodes import write_nodes
 from gsparc.tables._types import infer_types
@@ -143,11 +143,20 @@ class _Run:
         found = None if fresh else self._found()
         try:
             if found is None and self.path.exists():
-                shutil.rmtree(self.path)
+                self._remove()
             self.work.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _cannot_write(self.path, error.strerror or str(error)) from error
         self.done = found or {}
+
+    def _remove(self) -> None:
+        """What is there, so that a kill on the way leaves something that is refused, and that this command may remove.
+
+        Without its description a folder is no store, and as long as it has the folder of the work it was to be one.
+        """
+        (self.path / STORE).unlink(missing_ok=True)
+        for file in sorted(self.path.iterdir(), key=lambda file: file.name == WORK):
+            shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
 
     def _may_be_written(self) -> bool:
         return (self.path / STORE).is_file() or self.work.is_dir() or not any(self.path.iterdir())
@@ -184,6 +193,7 @@ class _Run:
     def all_stages(self) -> Store:
         if (self.path / STORE).is_file():  # finished before, by the same tables and settings
             self.stage("the store is there already, made from the same tables", 1.0)
+            self._clear_work()
             return open_store(self.path)
         columns, edge_columns, preprocess, held = self._understand()
         nodes = self._nodes(columns, preprocess, held)
@@ -236,7 +246,7 @@ class _Run:
                 (self.path / "ids.npy").unlink()
                 found["ids"] = "positions"
             if found["ids"] != "positions":
-                self._with_base(lambda b: refuse_repeated_ids(b, self.path, found["ids"], str(columns.id)))
+                self._with_base(lambda b: refuse_repeated_ids(b, self.path, found["ids"], str(columns.id)), fresh=True)
             return found
 
         outputs = ["features.npy", "features_indptr.npy", "features_indices.npy", "features_data.npy", "ids.npy"]
@@ -251,12 +261,12 @@ class _Run:
                 asked = (ends, nodes["nodes"], nodes["ids"], self.settings.dangling, self.progress)
                 return join_edges(base, self.files["edges"], *asked)
 
-            return self._with_base(join)
+            return self._with_base(join, fresh=True)
 
-        return self._stage("edges", "joining the edges to the nodes", 0.3, [f"{WORK}/edges.duckdb"], work)
+        return self._stage("edges", "joining the edges to the nodes", 0.3, [f"{WORK}/{DATABASE}"], work)
 
-    def _with_base(self, work: Callable[[Any], Any]) -> Any:
-        base = connect(self.work, self.settings.memory)
+    def _with_base(self, work: Callable[[Any], Any], *, fresh: bool = False) -> Any:
+        base = connect(self.work, self.settings.memory, fresh=fresh)
         try:
             result = work(base)
             base.execute("CHECKPOINT")
@@ -267,7 +277,7 @@ class _Run:
     def _finish(self, columns: Any, ends: Any, preprocess: Any, nodes: Any, joined: Any, csr: Any, held: Any) -> None:
         """Checksums of all files, and the description last."""
         self.stage("writing checksums", 0.95)
-        files = sorted(file for file in self.path.iterdir() if file.is_file())
+        files = [self.path / name for stage in ("nodes", "sort") for name in sorted(self.done[stage]["outputs"])]
         meta = {
             "format_version": FORMAT_VERSION,
             "gsparc_version": __version__,
@@ -290,8 +300,13 @@ class _Run:
             "files": {f.name: {"bytes": f.stat().st_size, "sha256": file_checksum(f)} for f in files},
         }
         write_text(self.path / STORE, json.dumps(meta, indent=1) + "\n", "the store")
-        for file in self.work.iterdir():
-            if file.name != _STAGES:  # by it a repeated command knows that nothing is left to do
+        self._clear_work()
+
+    def _clear_work(self) -> None:
+        """Remove what only the work needed; by the list of stages a repeated command knows that nothing is left."""
+        half = self.path.glob(f".{Path(STORE).stem}.*")  # a description that a kill kept from its name
+        for file in [*half, *self.work.iterdir()]:
+            if file.name != _STAGES:
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
 
 
