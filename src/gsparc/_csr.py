@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from gsparc._mapped import release
 from gsparc.exceptions import GraphError
 
 __all__ = [
@@ -241,6 +242,7 @@ def component_labels(
             joined = sp.coo_array((ones, (one[new], two[new])), shape=(count, count)).tocsr()
             count, merged = connected_components(joined, directed=False)
             labels = merged[labels]
+        release(indices)
         start = stop
     _, first = np.unique(labels, return_index=True)
     renumber = np.empty(count, dtype=np.int32)

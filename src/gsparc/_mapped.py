@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NpyWriter", "is_mapped", "map_array", "map_tensors", "release", "row_blocks"]
+__all__ = ["NpyWriter", "is_mapped", "map_array", "map_tensors", "release", "row_blocks", "write_tensors"]
 
 _HEADER = 128  # bytes: fixed, so that the shape can be written when it is known
 _BLOCK = 1 << 24  # bytes of a block of rows
@@ -104,6 +104,36 @@ def map_tensors(path: Path) -> dict[str, NDArray[Any]]:
         first, end = entry["data_offsets"]
         arrays[name] = data[start + first : start + end].view(_TENSOR_TYPES[entry["dtype"]]).reshape(entry["shape"])
     return arrays
+
+
+def write_tensors(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write arrays to a safetensors file a block at a time, and let go of the pages of those that lie in files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "a.safetensors"
+    >>> write_tensors(file, {"rows": np.eye(2, dtype=np.float32), "few": np.zeros(0, np.int8)})
+    >>> from safetensors.numpy import load_file
+    >>> {name: array.tolist() for name, array in sorted(load_file(file).items())}
+    {'few': [], 'rows': [[1.0, 0.0], [0.0, 1.0]]}
+    """
+    kinds = {np.dtype(kind): name for name, kind in _TENSOR_TYPES.items()}
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))  # wide ones first: all are aligned
+    header, end = {}, 0
+    for name in order:
+        array = arrays[name]
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": kinds[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            array = np.atleast_1d(arrays[name])
+            for part in row_blocks(array):
+                stream.write(np.ascontiguousarray(array[part]).reshape(-1).view(np.uint8).data)
+                release(array)
 
 
 def is_mapped(array: Any) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gsparc._mapped import is_mapped, map_tensors
+from gsparc._mapped import is_mapped, map_tensors, write_tensors
 from gsparc._version import __version__
 from gsparc.exceptions import DamagedModelError, ModelFolderError, NewerFormatError, OutputError
 
@@ -154,12 +154,16 @@ def _write_files(
     from safetensors.numpy import save_file
 
     header: dict[str, Any] = {"format_version": FORMAT_VERSION, "gsparc_version": __version__}
-    if any(is_mapped(array) for array in arrays.values()):
+    mapped = any(is_mapped(array) for array in arrays.values())
+    if mapped:
         header["mapped"] = True  # what did not have to fit into memory shall not have to when it is loaded
     text = json.dumps({**header, **config}, indent=2, allow_nan=False) + "\n"
     (folder / _CONFIG).write_text(text, encoding="utf-8")
     try:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _WEIGHTS)
+        if mapped:
+            write_tensors(folder / _WEIGHTS, dict(arrays))
+        else:
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _WEIGHTS)
     except SafetensorError as error:  # a full disk comes as this
         raise OSError(str(error)) from error
     for name, data in (files | documents).items():

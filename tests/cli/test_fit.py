@@ -130,7 +130,7 @@ def test_a_recipe_alone_takes_its_own_data_set(inside, tmp_path: Path, monkeypat
     [
         (["-o", "m"], "pass a node table and an edge table", 2),
         (["--store", "s", "--target", "label", "-o", "m"], "pass this to gsparc ingest", 2),
-        (["--store", "s", "--resume", "-o", "m"], "not with --store", 2),
+        (["--store", "s", "--report", "r.html", "-o", "m"], "not with --store", 2),
         (["--dataset", "cora"], "output|-o", 2),
         (["--nodes", "n.parquet", "-o", "m"], "--nodes and --edges go together", 2),
         (["--edges", "e.parquet", "-o", "m"], "--nodes and --edges go together", 2),

@@ -49,6 +49,32 @@ def test_a_killed_worker_comes_back(small: Path, tmp_path: Path) -> None:
     assert (tmp_path / "model" / "config.json").exists()
 
 
+def test_a_store_is_fitted_by_two_processes(small: Path, tmp_path: Path) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from gsparc.storage import IngestSettings, ingest
+    from gsparc.tables.model import TableModel
+
+    data = np.load(small, allow_pickle=False)
+    names = data["class_names"][data["y"]]
+    nodes = pa.table({"id": data["node_ids"], "v": data["x"].tolist(), "kind": names})
+    pq.write_table(nodes, tmp_path / "nodes.parquet")
+    ends = [data["node_ids"][row] for row in data["edges"]]
+    pq.write_table(pa.table({"source": ends[0], "target": ends[1]}), tmp_path / "edges.parquet")
+    chosen = IngestSettings(target="kind")
+    ingest(tmp_path / "nodes.parquet", tmp_path / "edges.parquet", tmp_path / "store", chosen)
+    asked = ("--store", "store", "--backbone", "mlp", "--max-steps", 30, "--json", "-o", "model")
+    out, err = (running := start(tmp_path, *asked)).communicate(timeout=240)
+    assert running.returncode == 0, err
+    assert json.loads(out)["nodes"] == 150  # one document
+    said = TableModel.load(tmp_path / "model").predict(nodes.slice(0, 100)).classes
+    assert said is not None
+    assert np.mean(said == names[:100]) > 0.9
+    assert not (tmp_path / ".model.fit").exists()
+
+
 def test_an_error_is_said_once_and_not_tried_again(tmp_path: Path) -> None:
     out, err = (running := start(tmp_path, "--dataset", "nothing.npz", "-q", "-o", "model")).communicate(timeout=240)
     assert (running.returncode, out) == (1, "")

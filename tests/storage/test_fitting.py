@@ -99,6 +99,7 @@ def test_a_large_store_makes_a_model_that_predicts_and_is_saved(tmp_path: Path) 
     store = make_store(tmp_path, "float16")
     chosen = FitSettings(("classes", "links"), device="cpu", max_steps=60)
     model = model_of_store(store, chosen, progress=lambda sentence, done: None, whole=False)
+    assert model is not None
     assert model.report["measured"]["accuracy"] > 0.8
     model.save(tmp_path / "model")
     loaded = TableModel.load(tmp_path / "model")

@@ -84,6 +84,15 @@ def test_both_objectives_find_the_ring(both: list[dict[str, Any]]) -> None:
         assert first[objective]["values"] == pytest.approx(exact, abs=2e-4)
 
 
+def test_a_store_is_fitted_by_all_and_indexed_by_the_first(both: list[dict[str, Any]]) -> None:
+    first, second = (answer["stored"] for answer in both)
+    assert (first["model"], second["model"]) == (True, False)
+    assert first["values"] == sorted(first["values"])
+    assert first["values"][3] < 0.05  # cut at the nodes that are held out, but still long pieces
+    assert first["measured"]["accuracy"] > 0.9
+    assert first["measured"]["linked_among_10"] > 0.9
+
+
 def test_a_process_that_never_joins_is_named(tmp_path: Path) -> None:
     (answer,) = run(tmp_path, "late")
     assert "within 2 s not all have joined process 0; missing: 1" in answer["error"]

@@ -129,7 +129,7 @@ def run(
         said = {"--id": id_column, "--target": target, "--text": text, "--numeric": numeric, "--group": group}
         said |= {"--categorical": categorical, "--ignore": ignore, "--edge-source": edge_source}
         said |= {"--edge-target": edge_target, "--edge-weight": edge_weight}
-        _refuse_beside_a_store(said, {"--resume": resume, "--report": report, "--evaluate": evaluate})
+        _refuse_beside_a_store(said, {"--report": report, "--evaluate": evaluate})
         _check_folder(output)
     else:
         _check_usage(dataset, nodes, edges, recipe, backbone)
@@ -148,6 +148,7 @@ def run(
                 device=device,
                 index_memory=index_memory,
                 seed=seed,
+                resume=resume,
                 quiet=quiet,
                 as_json=as_json,
             )

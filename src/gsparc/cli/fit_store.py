@@ -25,13 +25,17 @@ def fit_from_store(
     device: str,
     index_memory: str | None,
     seed: int,
+    resume: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Fit a model on a store and save it."""
+    import shutil
+
     from gsparc._processes import world
     from gsparc._runtime import resolve_device, stage_bar
     from gsparc._validation import check_memory, check_name
+    from gsparc.cli.fit_tables import prepare_state, state_of
     from gsparc.storage import open_store
 
     start = time.perf_counter()
@@ -51,11 +55,15 @@ def fit_from_store(
         _refuse_what_is_for_small_ones(store.num_nodes, tasks, backbone)
     if not quiet:
         say(f"store: {store.num_nodes:,} nodes, {store.meta['edges']:,} edges, {store.shape[1]:,} features")
+    state = state_of(output)
+    prepare_state(state, resume, (lambda sentence: None) if quiet else say)
     with stage_bar("fit", show=not quiet) as progress:
-        model = model_of_store(store, settings, progress=progress)
-        if world().first:
-            progress("writing the model", 0.98)
-            model.save(output, documents={})
+        model = model_of_store(store, settings, checkpoint=state, progress=progress)
+        if model is None or not world().first:
+            return  # one process writes
+        progress("writing the model", 0.98)
+        model.save(output, documents={})
+    shutil.rmtree(state, ignore_errors=True)
     document = {
         "model": str(output),
         "store": str(folder),

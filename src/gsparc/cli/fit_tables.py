@@ -57,7 +57,7 @@ class TableOptions:
     @property
     def state(self) -> Path:
         """Where a fit that is not finished keeps what is done."""
-        return self.output.absolute().parent / f".{self.output.name}.fit"
+        return state_of(self.output)
 
 
 def fit_tables(options: TableOptions) -> None:
@@ -67,7 +67,7 @@ def fit_tables(options: TableOptions) -> None:
     tasks = _tasks(options)
     nodes, edges, columns, edge_columns = _read(options, tasks, note)
     tasks = tasks or (("classes", "links") if columns.target else ("links",))
-    _prepare_state(options, note)
+    prepare_state(options.state, options.resume, note)
     try:
         model = _fit(options, nodes, edges, columns, edge_columns, tasks)
         if not world().first:
@@ -146,21 +146,24 @@ def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any
     return nodes, edges, columns, edge_columns
 
 
-def _prepare_state(options: TableOptions, note: Any) -> None:
+def state_of(output: Path) -> Path:
+    """Where a fit that is not finished keeps what is done."""
+    return output.absolute().parent / f".{output.name}.fit"
+
+
+def prepare_state(state: Path, resume: bool, note: Any) -> None:
     """With --resume, and after a process was lost, what an earlier fit has left is used; else it is removed."""
     if not world().first or world().attempt:
         return
-    if not options.state.exists():
-        if options.resume:
+    if not state.exists():
+        if resume:
             note("there is nothing to resume: starting from the beginning")
         return
-    if options.resume:
-        note(f"resuming from {options.state}")
+    if resume:
+        note(f"resuming from {state}")
         return
-    note(
-        f"removing what an earlier fit that was not finished has left in {options.state} (--resume would go on with it)"
-    )
-    shutil.rmtree(options.state, ignore_errors=True)
+    note(f"removing what an earlier fit that was not finished has left in {state} (--resume would go on with it)")
+    shutil.rmtree(state, ignore_errors=True)
 
 
 def _fit(options: TableOptions, nodes: Any, edges: Any, columns: Any, edge_columns: Any, tasks: Any) -> Any:

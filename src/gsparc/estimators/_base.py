@@ -15,7 +15,7 @@ import torch
 from sklearn.base import BaseEstimator
 
 from gsparc._cuts import induced_part
-from gsparc._mapped import is_mapped
+from gsparc._mapped import is_mapped, release, row_blocks
 from gsparc._validation import check_name
 from gsparc.exceptions import BackboneError, DamagedModelError, ModelFolderError
 from gsparc.graph import Graph
@@ -278,5 +278,7 @@ def fingerprint(parameters: dict[str, Any], X: Any, graph: Graph, run: str) -> s
     arrays += [X.indptr, X.indices, X.data] if sp.issparse(X) else [X]
     for array in arrays:
         if array is not None:
-            digest.update(np.ascontiguousarray(array).data.cast("B"))
+            for part in row_blocks(array):  # of what lies in a file, no more than a block stays in memory
+                digest.update(np.ascontiguousarray(array[part]).data.cast("B"))
+                release(array)
     return digest.hexdigest()

@@ -14,6 +14,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gsparc._mapped import is_mapped, release
+from gsparc._processes import world
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._store import Store
 from gsparc._typing import RandomState
@@ -41,7 +42,7 @@ from gsparc.ops._coded import mapped_rows
 from gsparc.ops.laplacian import operator_degrees
 from gsparc.ops.ritz import RitzPairs, rayleigh_ritz, rayleigh_ritz_streamed
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling
-from gsparc.training.distributed import computed_together
+from gsparc.training.distributed import average, computed_together
 from gsparc.training.loop import LoopSettings, run_loop
 from gsparc.training.spectral import HeldOut, SpectralTask, hold_out, values_at
 
@@ -357,15 +358,22 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         self._set_layer(ritz)
 
     def _streamed_ritz(self, features: FeatureSource, operator: Operator) -> RitzPairs:
-        """Ritz pairs of a graph that lies in a file; the values at all nodes are put into another."""
+        """Ritz pairs of a graph that lies in a file; the values at all nodes are put into another.
+
+        Of several processes each computes a share of the values, which all of them get, and of the sums over edges.
+        """
         parts = (
-            values_at(self.module_, features, torch.from_numpy(operator.nodes[i : i + _BLOCK]), raw=True).numpy()
+            computed_together(
+                lambda rows: values_at(self.module_, features, rows, raw=True),
+                torch.from_numpy(operator.nodes[i : i + _BLOCK]),
+            ).numpy()
             for i in range(0, len(operator.nodes), _BLOCK)
         )
         graph = operator.graph
         release(graph.indices, graph.weights)  # what training has looked at
         values = mapped_rows(self._letting_go(parts, features), self.module_.out_channels)
-        return rayleigh_ritz_streamed(graph.indptr, graph.indices, graph.weights, values, tau=self.tau)
+        together = {"share": (world().rank, world().size), "total": lambda sums: average(sums) * world().size}
+        return rayleigh_ritz_streamed(graph.indptr, graph.indices, graph.weights, values, tau=self.tau, **together)
 
     @staticmethod
     def _letting_go(parts: Iterator[np.ndarray], features: FeatureSource) -> Iterator[np.ndarray]:

@@ -31,7 +31,16 @@ from gsparc.ops._knn import (
     smallest,
 )
 
-__all__ = ["CodedLists", "checked_ivf", "is_view", "mapped_rows", "mapped_view", "moved_to_file", "own_copy"]
+__all__ = [
+    "CodedLists",
+    "checked_ivf",
+    "is_view",
+    "mapped_rows",
+    "mapped_view",
+    "moved_to_file",
+    "own_copy",
+    "saved_bytes",
+]
 
 _PURPOSE = "An index that keeps codes in memory (kind='ivf-sq8' or 'ivf-pq')"
 _TRAIN_ROWS_PER_CELL = 50
@@ -87,9 +96,23 @@ def own_copy(index: Any) -> Any:
     return faiss.deserialize_index(faiss.serialize_index(index))
 
 
+def saved_bytes(index: Any) -> NDArray[np.uint8]:
+    """The index as faiss writes it; of one that lies in a file, the file itself and no copy.
+
+    Examples
+    --------
+    >>> import faiss
+    >>> plain = faiss.index_factory(4, "Flat")
+    >>> bool((saved_bytes(mapped_view(saved_bytes(plain))) == saved_bytes(plain)).all())
+    True
+    """
+    faiss = import_optional("faiss", extra="all", purpose="Saving an approximate neighbour index")
+    return index.referenced_objects[0] if is_view(index) else faiss.serialize_index(index)
+
+
 def is_view(index: Any) -> bool:
-    """Whether :func:`mapped_view` made it."""
-    return bool(getattr(index, "referenced_objects", None))
+    """Whether :func:`mapped_view` made it; faiss itself notes there what an index is made of."""
+    return isinstance(next(iter(getattr(index, "referenced_objects", None) or ()), None), np.ndarray)
 
 
 def checked_ivf(
@@ -241,8 +264,7 @@ class CodedLists:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What is saved; the rows stay in their file until they are written."""
-        faiss = import_optional("faiss", extra="all", purpose=_PURPOSE)
-        return {"ivf": faiss.serialize_index(self.index), "rows": self.rows}
+        return {"ivf": saved_bytes(self.index), "rows": self.rows}
 
     @classmethod
     def from_state(
@@ -272,7 +294,9 @@ def _trained(
     if hasattr(index, "pq"):
         index.pq.cp.seed, index.pq.cp.min_points_per_centroid = seed % (2**31 - 1), 1
     size = min(n, max(_MOST_TRAIN_ROWS, cells), cells * _TRAIN_ROWS_PER_CELL)
-    index.train(np.ascontiguousarray(rows[np.sort(rng.choice(n, size, replace=False))]))
+    sample = np.ascontiguousarray(rows[np.sort(rng.choice(n, size, replace=False))])
+    release(rows)
+    index.train(sample)
     return index
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gsparc._optional import import_optional
+from gsparc._mapped import release
 from gsparc._runtime import resolve_device
 from gsparc._typing import FloatArray
 from gsparc._validation import check_name
 from gsparc.exceptions import InputError
-from gsparc.ops._coded import CodedLists, checked_ivf, is_view, moved_to_file, own_copy
+from gsparc.ops._coded import CodedLists, checked_ivf, is_view, moved_to_file, own_copy, saved_bytes
 from gsparc.ops._grown_cells import grown_cells
 from gsparc.ops._index_memory import CODED, within
 from gsparc.ops._index_state import (
@@ -294,6 +294,13 @@ class NeighborIndex:
         place = self.device if device is None else torch.device(device)
         return prepare(vectors, self.metric, self._scale, place, dim=self.dim)
 
+    def release(self) -> None:
+        """Let go of the pages of what lies in files, which count as memory of this process; they are read again."""
+        if self._coded is not None:
+            release(self._coded.rows, saved_bytes(self._coded.index))
+        elif self._ivf is not None and is_view(self._ivf):
+            release(saved_bytes(self._ivf))
+
     def add(self, vectors: FloatArray | torch.Tensor) -> NDArray[np.int64]:
         """Append rows and return their ids. The kind, the cells and the probes stay as they were built.
 
@@ -344,8 +351,7 @@ class NeighborIndex:
         if self._scale is not None:
             arrays["scale"] = self._scale
         if self._ivf is not None:
-            faiss = import_optional("faiss", extra="all", purpose="Saving an approximate neighbour index")
-            arrays["ivf"] = faiss.serialize_index(self._ivf)
+            arrays["ivf"] = saved_bytes(self._ivf)
         elif self._coded is not None:
             arrays |= self._coded.arrays()
         else:

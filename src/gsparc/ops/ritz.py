@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -76,22 +78,32 @@ def rayleigh_ritz(
 
 
 def rayleigh_ritz_streamed(
-    indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None, values: np.ndarray, *, tau: float = 0.0
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    weights: np.ndarray | None,
+    values: np.ndarray,
+    *,
+    tau: float = 0.0,
+    share: tuple[int, int] = (0, 1),
+    total: Callable[[Tensor], Tensor] = lambda sums: sums,
 ) -> RitzPairs:
     """:func:`rayleigh_ritz` for ``values [n, m]`` that lie in a file: a block of rows at a time, in double precision.
 
     ``P 1 = 1``, so centring can wait until all is summed: with ``o = sum_i pi_i f_i`` both matrices lose ``o o^T``.
+    All that is kept are sums over rows. So several processes can take the blocks in turns: ``share`` is the number of
+    this one and how many there are, ``total`` adds up a tensor over all of them.
     """
     degrees = torch.from_numpy(operator_degrees(indptr, weights, tau=tau))
-    total, functions = float(degrees.sum()), torch.from_numpy(values)
+    volume, functions = float(degrees.sum()), torch.from_numpy(values)
     width = values.shape[1]
-    offset, mean = torch.zeros(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
-    gram, energy = torch.zeros(2, width, width, dtype=torch.float64)
+    mean = torch.zeros(width, dtype=torch.float64)
+    sums = torch.zeros(2 * width + 1, width, dtype=torch.float64)
+    offset, gram, energy = sums[0], sums[1 : width + 1], sums[width + 1 :]
     if tau:
         mean = torch.stack([part.double().sum(dim=0) for part in functions.split(1 << 18)]).sum(dim=0) / len(values)
-    for start, stop in row_steps(indptr, _BLOCK_ENTRIES):
+    for start, stop in islice(row_steps(indptr, _BLOCK_ENTRIES), share[0], None, share[1]):
         own = functions[start:stop].double()
-        pi = (degrees[start:stop] / total)[:, None]
+        pi = (degrees[start:stop] / volume)[:, None]
         moved = own + tau * mean
         if indptr[stop] > indptr[start]:
             moved = moved + _rows_times(indptr, indices, weights, functions, start, stop)
@@ -99,7 +111,9 @@ def rayleigh_ritz_streamed(
         offset += weighted.sum(dim=1)
         gram += weighted @ own
         energy += weighted @ (moved / degrees[start:stop, None])
-        release(indices)
+        release(indices, weights)
+    sums = total(sums)
+    offset, gram, energy = sums[0], sums[1 : width + 1], sums[width + 1 :]
     outer = torch.outer(offset, offset)
     gram, energy = gram - outer, energy - outer
     return solve_ritz((gram + gram.T) / 2, (energy + energy.T) / 2, offset, rank_tolerance=1e-7)

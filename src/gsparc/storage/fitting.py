@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from gsparc._cuts import without_edges_of
-from gsparc._mapped import release
+from gsparc._processes import world
 from gsparc._runtime import resolve_device
 from gsparc._store import Store
 from gsparc._version import __version__
@@ -52,11 +52,14 @@ def model_of_store(
     checkpoint: Path | None = None,
     progress: Progress,
     whole: bool | None = None,
-) -> TableModel:
-    """The model of a store; ``whole``: whether to read all of it, as for tables. Default: up to 200,000 nodes."""
+) -> TableModel | None:
+    """The model of a store; ``whole``: whether to read all of it, as for tables. Default: up to 200,000 nodes.
+
+    None in a process that helps another one to fit a large store: the first alone has the index.
+    """
     whole = store.num_nodes <= SMALL if whole is None else whole
     if not whole:
-        return fit_store(store, settings, progress=progress)
+        return fit_store(store, settings, checkpoint=checkpoint, progress=progress)
     columns, ends = Columns.from_json(store.meta["columns"]), EdgeColumns(**store.meta["edge_columns"])
     check_settings(settings, columns.target)
     preprocess = Preprocessor.from_bytes(store.preprocess_bytes(), columns)
@@ -79,44 +82,45 @@ def _material(store: Store, columns: Columns, preprocess: Preprocessor, settings
     return Material(np.array(store.node_ids), X, labels, edges, graph, split, preprocess)
 
 
-def fit_store(store: Store, settings: FitSettings, *, progress: Progress = lambda sentence, done: None) -> StoreModel:
+def fit_store(
+    store: Store,
+    settings: FitSettings,
+    *,
+    checkpoint: Path | None = None,
+    progress: Progress = lambda sentence, done: None,
+) -> StoreModel | None:
     """Fit F_theta on the mapped edges, a network for the classes, and an index of all nodes.
 
     Rows that the ingest held out take part without their edges and classes: some decide when the network stops, some
     measure it and size the prediction sets. They are known nodes of the index all the same.
+
+    Of several processes all train the two networks; the first makes the index and the model, the others get None.
 
     Parameters
     ----------
     store : Store
     settings : FitSettings
         ``tasks``, ``seed``, ``device``, ``max_steps``, ``index_memory`` and ``verbose`` count.
+    checkpoint : path, optional
+        Folder in which the spectral map keeps its state while it is trained.
     """
     columns = Columns.from_json(store.meta["columns"])
     check_settings(settings, columns.target)
     clock = _Clock(progress)
-    steps: dict[str, Any] = {} if settings.max_steps is None else {"max_steps": settings.max_steps}
-    spectral = SpectralMap(
-        random_state=settings.seed, device=settings.device, verbose=settings.verbose, batch_size=4096, **steps
-    )
-    held = np.asarray(store.split) > 0
-    graph = store.graph
-    if held.any():
-        clock("cut", f"leaving out the edges of {int(held.sum()):,} nodes that pretend to be new", 0.0)
-        graph = without_edges_of(graph, held)
-    clock("map", f"fitting the spectral map on {graph.num_edges:,} edges", 0.05)
-    spectral.fit(store.X, graph=graph)
-    del graph, held
+    spectral = _map(store, settings, checkpoint, clock)
+    head, temperature = None, 1.0
+    if "classes" in settings.tasks and store.y is not None:
+        clock("classes", "fitting the network for the classes", 0.55)
+        head, temperature = _head(store, spectral, settings)
     store.release()
+    if not world().first:
+        return None
     clock("coordinates", f"computing coordinates of {store.num_nodes:,} nodes", 0.6)
     rows = _coordinates(store, spectral)
     clock("index", f"indexing {store.num_nodes:,} nodes", 0.7)
     neighbors = NeighborIndex.build(rows, metric="cosine", memory=settings.index_memory, seed=settings.seed)
     del rows
-    head, temperature, figures = None, 1.0, {}
-    if "classes" in settings.tasks and store.y is not None:
-        clock("classes", "fitting the network for the classes", 0.85)
-        head, temperature = _head(store, spectral, settings)
-    store.release()
+    neighbors.release()
     model = StoreModel(
         columns,
         EdgeColumns(**store.meta["edge_columns"]),
@@ -133,17 +137,33 @@ def fit_store(store: Store, settings: FitSettings, *, progress: Progress = lambd
     )
     clock("measure", "measuring on rows that pretended to be new", 0.95)
     model.calibration, figures = _measure(store, model, settings.seed)
-    _let_go(store, neighbors)  # saving reads all of the index again
+    neighbors.release()  # saving reads all of the index again
+    store.release()
     model.report = _report(store, settings, neighbors, figures, clock.seconds())
     model.report["map_seconds"] = spectral._seconds
     return model
 
 
-def _let_go(store: Store, neighbors: NeighborIndex) -> None:
-    """Give back the pages of the store, and of an index that keeps its rows in a file."""
+def _map(store: Store, settings: FitSettings, checkpoint: Path | None, clock: _Clock) -> SpectralMap:
+    """F_theta, learned from the edges among rows that were not held out."""
+    steps: dict[str, Any] = {} if settings.max_steps is None else {"max_steps": settings.max_steps}
+    spectral = SpectralMap(
+        random_state=settings.seed,
+        device=settings.device,
+        verbose=settings.verbose,
+        batch_size=4096,
+        checkpoint=None if checkpoint is None else checkpoint / "map",
+        **steps,
+    )
+    held, graph = np.asarray(store.split) > 0, store.graph
+    if held.any():
+        clock("cut", f"leaving out the edges of {int(held.sum()):,} nodes that pretend to be new", 0.0)
+        graph = without_edges_of(graph, held)
+    clock("map", f"fitting the spectral map on {graph.num_edges:,} edges", 0.05)
+    spectral.fit(store.X, graph=graph)
+    spectral.checkpoint = None  # where it was kept is no part of the model
     store.release()
-    if neighbors._coded is not None:
-        release(neighbors._coded.rows)
+    return spectral
 
 
 class _Clock:
@@ -224,8 +244,10 @@ def _measure(store: Store, model: StoreModel, seed: int) -> tuple[Calibration, d
     cold = np.sort(np.random.default_rng(seed).permutation(cold)[:_MOST_MEASURED])
     X = store.X[cold]
     X = X if sp.issparse(X) else np.array(X, np.float32)
+    store.release()
     coordinates = coordinates_of(model.spectral, X)
     distances, places = model.neighbors.search(coordinates, 11)
+    model.neighbors.release()
     mine = places == cold[:, None]  # a held-out row is in the index itself
     mine[~mine.any(axis=1), -1] = True
     shape = (len(cold), places.shape[1] - 1)
