@@ -61,8 +61,9 @@ def test_fit_and_predict(store: Path, folder: Path, inside, monkeypatch: pytest.
     from gsparc.storage import fitting
 
     monkeypatch.setattr(fitting, "SMALL", 100)
-    done = inside("fit", "--store", store, "-o", folder / "model", "--max-steps", 40, "-q", "--json")
+    done = inside("fit", "--store", store, "-o", folder / "model", "--max-steps", 40, "--json")
     assert done.returncode == 0, done.stderr
+    assert "It has no graph network" in " ".join(done.stderr.split())
     assert json.loads(done.stdout)["tasks"] == ["classes", "links"]
     done = inside("predict", folder / "model", folder / "n.parquet", "-o", folder / "out.parquet", "-q")
     assert done.returncode == 0, done.stderr
@@ -71,6 +72,9 @@ def test_fit_and_predict(store: Path, folder: Path, inside, monkeypatch: pytest.
     done = inside("info", folder / "model")
     assert done.returncode == 0, done.stderr
     assert "StoreModel" in done.stdout
+    assert "It has no graph network" in " ".join(done.stdout.split())
+    done = inside("predict", folder / "model", folder / "n.parquet", "-o", folder / "o.parquet", "--links", -1, "-q")
+    assert done.returncode == 2
     done = inside("fit", "--store", store, "-o", folder / "other", "--backbone", "phormer", "-q")
     assert done.returncode == 1
     assert "up to 200,000 nodes" in done.stderr

@@ -45,6 +45,7 @@ def fit_from_store(
     tasks = tuple(check_name("task", name, ("classes", "clusters", "links")) for name in names)
     tasks = tasks or (("classes", "links") if store.y is not None else ("links",))
     from gsparc.storage.fitting import SMALL, model_of_store
+    from gsparc.storage.model import ABOUT
     from gsparc.tables.fitting import FitSettings
 
     memory = None if index_memory is None else check_memory("--index-memory", index_memory)
@@ -55,6 +56,8 @@ def fit_from_store(
         _refuse_what_is_for_small_ones(store.num_nodes, tasks, backbone)
     if not quiet:
         say(f"store: {store.num_nodes:,} nodes, {store.meta['edges']:,} edges, {store.shape[1]:,} features")
+        if store.num_nodes > SMALL:
+            say(f"note: of more than {SMALL:,} nodes it will be {ABOUT}")
     state = state_of(output)
     prepare_state(state, resume, (lambda sentence: None) if quiet else say)
     with stage_bar("fit", show=not quiet) as progress:

@@ -94,6 +94,7 @@ def _describe_table_model(path: Path, config: dict[str, Any]) -> dict[str, Any]:
         "kind": "model",
         "path": str(path),
         "class": config["class"],
+        "about": getattr(model, "about", None),
         "gsparc_version": config["gsparc_version"],
         "format_version": config["format_version"],
         "created": model.report.get("created"),

@@ -24,7 +24,7 @@ from gsparc.graph import Graph
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.ops._coded import mapped_rows
 from gsparc.ops.neighbors import NeighborIndex
-from gsparc.storage.model import StoreModel, StringIds, coordinates_of
+from gsparc.storage.model import ABOUT, StoreModel, StringIds, coordinates_of
 from gsparc.tables.columns import Columns, EdgeColumns
 from gsparc.tables.fitting import FitSettings, Material, Split, _checked, check_settings
 from gsparc.tables.joining import EdgeList, Labels
@@ -302,7 +302,7 @@ def _report(
         },
         "index": neighbors.summary(),
         "measured": figures,
-        "notes": [],
+        "notes": [f"This is {ABOUT}"],
         "summary": words,
         "seconds": seconds,
     }

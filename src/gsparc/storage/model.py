@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from gsparc._mapped import release
 from gsparc._runtime import resolve_device
-from gsparc._validation import check_count, check_share
 from gsparc.estimators._base import part_of, prefixed
 from gsparc.estimators._conformal import Calibration, p_values
 from gsparc.estimators._ranking import unit
@@ -21,7 +20,7 @@ from gsparc.exceptions import InputError
 from gsparc.model_store import ModelFiles, bounded_tensors, write_folder
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.ops.neighbors import NeighborIndex
-from gsparc.tables.answering import _REASONS, _row_ids, names_of
+from gsparc.tables.answering import _REASONS, asked_rows, names_of
 from gsparc.tables.columns import Columns, EdgeColumns
 from gsparc.tables.model import TableModel
 from gsparc.tables.predictions import Predictions
@@ -30,7 +29,12 @@ from gsparc.tables.store import PREPROCESS, damaged, names_from_arrays, names_to
 from gsparc.training.batches import FeatureSource
 from gsparc.training.classify import class_logits
 
-__all__ = ["StoreModel", "StringIds", "coordinates_of"]
+__all__ = ["ABOUT", "StoreModel", "StringIds", "coordinates_of"]
+
+ABOUT = (
+    "a model of a large store: a spectral map, a network of features and coordinates for the classes, and an index of "
+    "all nodes. It has no graph network, and takes no first edges, does not grow and does not cluster."
+)
 
 _FAR_BELOW = 0.01
 _BLOCK = 16_384
@@ -98,6 +102,8 @@ class StoreModel(TableModel):
         self.picture = np.zeros((0, 2), np.float32)
         self._lookup = self._index = self._far = None
 
+    about = ABOUT
+
     @property
     def tasks(self) -> tuple[str, ...]:
         """What the model was fitted for."""
@@ -149,17 +155,10 @@ class StoreModel(TableModel):
         abstain: bool = True,
     ) -> Predictions:
         """What the model says about rows; see :meth:`TableModel.predict <gsparc.tables.model.TableModel.predict>`."""
-        check_count("links", links, 0)
-        check_count("near", near, 0)
-        if coverage is not None:
-            check_share("coverage", coverage)
         if edges is not None:
             raise InputError("a model of a store takes no first edges of new rows. Leave --edges out.")
-        X, bad, _ = self.read_rows(table)
-        m = X.shape[0]
-        out = Predictions(_row_ids(table, self.columns.id, m) if ids is None else np.asarray(ids), dict(bad))
-        out.class_names = self.class_names
-        if not m:
+        X, _, out = asked_rows(self, table, coverage=coverage, links=links, near=near, ids=ids)
+        if not X.shape[0]:
             return out
         coordinates = coordinates_of(self.spectral, X)
         distances, places = self.neighbors.search(coordinates, max(near, links, 3))

@@ -36,16 +36,9 @@ def answer_rows(
     abstain: bool,
 ) -> Predictions:
     """See :meth:`~gsparc.tables.model.TableModel.predict`."""
-    check_count("links", links, 0)
-    check_count("near", near, 0)
-    if coverage is not None:
-        check_share("coverage", coverage)
-    X, bad, known = model.read_rows(table)
-    m = X.shape[0]
-    out = Predictions(_row_ids(table, model.columns.id, m) if ids is None else np.asarray(ids), dict(bad))
-    out.class_names = model.class_names
+    X, known, out = asked_rows(model, table, coverage=coverage, links=links, near=near, ids=ids)
     near, links = min(near, len(model.node_ids)), min(links, len(model.node_ids))
-    if m == 0:
+    if X.shape[0] == 0:
         return out
     if model.classifier is not None:
         _classify(model, out, X, coverage, near, edges, abstain)
@@ -62,6 +55,21 @@ def answer_rows(
     if position:
         out.position = model.drawing.place(space(model.parts, X))
     return out
+
+
+def asked_rows(
+    model: TableModel, table: Any, *, coverage: float | None, links: int, near: int, ids: Any
+) -> tuple[Any, Any, Predictions]:
+    """Check what was asked for and read the rows: their features, what of them was known, and answers to fill in."""
+    check_count("links", links, 0)
+    check_count("near", near, 0)
+    if coverage is not None:
+        check_share("coverage", coverage)
+    X, bad, known = model.read_rows(table)
+    found = _row_ids(table, model.columns.id, X.shape[0]) if ids is None else np.asarray(ids)
+    out = Predictions(found, dict(bad))
+    out.class_names = model.class_names
+    return X, known, out
 
 
 def space(parts: dict[str, Any], X: Any) -> NDArray[np.float32]:
