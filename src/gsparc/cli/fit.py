@@ -116,7 +116,8 @@ def run(
     torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500 -m gsparc fit ...
 
     With --store the tables are those of a store (gsparc ingest): up to 200,000 nodes the model is the one of tables,
-    beyond it is a spectral map, a network for the classes and an index, which never hold all rows in memory.
+    beyond it is a spectral map, a network for the classes and an index, which never hold all rows in memory; it has no
+    graph network, takes no first edges, does not grow and does not cluster.
 
     Example:  gsparc fit --store store --index-memory 2GB -o model
 
