@@ -153,15 +153,31 @@ def measure(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def kept_runs(path: Path, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """The runs of a result file, this one in the place of an older one of its size, by size."""
-    others = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else []
-    same = (run["nodes"], run["edges"])
-    return sorted([r for r in others if (r["nodes"], r["edges"]) != same] + [run], key=lambda r: r["nodes"])
+def runs_of(path: Path) -> list[dict[str, Any]]:
+    """The runs of a result file."""
+    return json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else []
+
+
+def write_result(new: list[dict[str, Any]], output: Path) -> Path:
+    """Add runs to a result file, each in the place of an older one of its size."""
+    found = {(run["nodes"], run["edges"]): run for run in [*runs_of(output), *new]}
+    runs = [found[size] for size in sorted(found)]
+    rows = [{"nodes": run["nodes"], "edges": run["edges"]} | step for run in runs for step in run["steps"]]
+    largest = runs[-1]
+    payload = {
+        "question": "does a graph that does not fit into memory go through every step within six gigabytes?",
+        "columns": COLUMNS,
+        "rows": [{key: row[key] for key, *_ in COLUMNS} for row in rows if row["stage"] != "generate"],
+        "peak_gb": largest["peak_gb"],
+        "bar_gb": _BAR,
+        "reached": largest["nodes"] >= _BAR_NODES and largest["peak_gb"] <= _BAR,
+        "runs": runs,
+    }
+    return record("beyond_memory", payload, output)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Each step of a store as a process of its own, measured.")
     parser.add_argument("--nodes", type=int, default=10_000_000)
     parser.add_argument("--edges", type=int, default=200_000_000)
     parser.add_argument("--features", type=int, default=64)
@@ -174,7 +190,11 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="Keep the folder, and use the tables that are in it.")
     parser.add_argument("--output", type=Path, default=RESULTS / "beyond_memory.json")
     parser.add_argument("--generate", action="store_true", help="Only write the tables.")
+    parser.add_argument("--merge", type=Path, nargs="+", help="Only add the runs of other result files.")
     asked = parser.parse_args()
+    if asked.merge:
+        print(write_result([run for file in asked.merge for run in runs_of(file)], asked.output))
+        return
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="gsparc-beyond-"))
     if asked.generate:
         generate(folder, asked.nodes, asked.edges, asked.features, asked.new)
@@ -186,19 +206,7 @@ def main() -> None:
     from gsparc.experiments.provenance import commit
 
     run |= {"seconds": round(timer.seconds, 1), "commit": commit(), "date": datetime.date.today().isoformat()}
-    runs = kept_runs(asked.output, run)
-    rows = [{"nodes": r["nodes"], "edges": r["edges"]} | step for r in runs for step in r["steps"]]
-    largest = runs[-1]
-    payload = {
-        "question": "does a graph that does not fit into memory go through every step within six gigabytes?",
-        "columns": COLUMNS,
-        "rows": [{key: row[key] for key, *_ in COLUMNS} for row in rows if row["stage"] != "generate"],
-        "peak_gb": largest["peak_gb"],
-        "bar_gb": _BAR,
-        "reached": largest["nodes"] >= _BAR_NODES and largest["peak_gb"] <= _BAR,
-        "runs": runs,
-    }
-    print(record("beyond_memory", payload, asked.output))
+    print(write_result([run], asked.output))
     if not asked.keep:
         shutil.rmtree(folder, ignore_errors=True)
 
