@@ -80,6 +80,25 @@ def test_fit_and_predict(store: Path, folder: Path, inside, monkeypatch: pytest.
     assert "up to 200,000 nodes" in done.stderr
 
 
+def test_an_interrupted_fit_goes_on(store: Path, tmp_path: Path, inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gsparc import InputError
+    from gsparc.storage import fitting
+
+    def stopped(*_: object) -> None:
+        raise InputError("stopped")
+
+    monkeypatch.setattr(fitting, "SMALL", 100)
+    asked = ("fit", "--store", store, "-o", tmp_path / "model", "--max-steps", 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(fitting, "_head", stopped)  # after the map
+        assert inside(*asked).returncode == 1
+    assert (tmp_path / ".model.fit" / "map").is_dir()
+    done = inside(*asked, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "resuming from" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
 def test_a_half_written_store_is_refused_by_every_command(tmp_path: Path, inside) -> None:
     from gsparc import Graph, StoreError
 
