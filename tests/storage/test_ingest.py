@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gsparc import FeatureError, Graph, GraphError, InputError, OutputError, StoreError, open_store
 from gsparc.storage import IngestSettings, ingest
+from gsparc.storage._edges import _joined, connect
 from gsparc.storage.ingesting import check_ingest_memory
 
 NODES = {"id": [30, 10, 20, 40], "size": [1.0, 2.0, 4.0, 7.5], "label": ["b", "a", None, "b"]}
@@ -220,3 +221,15 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_too_little_memory_is_refused() -> None:
     with pytest.raises(InputError, match="at least 512MB"):
         check_ingest_memory("10MB")
+
+
+def test_edges_are_streamed_past_the_names_and_never_held(tmp_path: Path) -> None:
+    """The names of the nodes are hashed: the right side of a left join. DuckDB would turn it, since it cannot know how
+    long a stream is."""
+    base = connect(tmp_path, 1 << 30)
+    base.execute("CREATE TABLE names AS SELECT range * 7 AS id, range AS place FROM range(100000)")
+    ends = pa.schema([("s", pa.int64()), ("t", pa.int64())])
+    base.register("incoming", pa.RecordBatchReader.from_batches(ends, []))
+    plan = str(base.sql(f"EXPLAIN {_joined('integers', 100_000, False)}").fetchall())
+    assert plan.count("Join Type: LEFT") == 2, plan
+    base.close()

@@ -52,7 +52,10 @@ def connect(folder: Path, memory: int, *, fresh: bool = False) -> Any:
         "temp_directory": str(folder / "spill"),
         "preserve_insertion_order": False,
     }
-    return duckdb.connect(str(folder / DATABASE), config=settings)
+    base = duckdb.connect(str(folder / DATABASE), config=settings)
+    # it takes a stream for one row and would hash the edges, all of them, in memory, instead of the names of the nodes
+    base.execute("SET disabled_optimizers = 'build_side_probe_side'")
+    return base
 
 
 def _rows(base: Any, query: str) -> list[Any]:
