@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import random
 from pathlib import Path
 
@@ -132,3 +133,12 @@ def test_a_tally_is_complete_when_every_unit_has_come() -> None:
     assert (tally.rows, tally.abstained, tally.parts, tally.is_complete) == (8, 3, [4, 3], True)
     assert [reject.row for reject in said] == [5, 9]
     assert tally.edges() is None
+
+
+def test_the_engines_work_on_equal_batches_unless_told() -> None:
+    """Products over another number of rows may round differently, and answers must not depend on the engine."""
+    from gsparc.cli.predict import run
+    from gsparc.integrations.ray import predict_on_ray
+
+    defaults = [inspect.signature(call).parameters["batch_rows"].default for call in (predict_file, predict_on_ray, run)]
+    assert defaults == [Job.batch_rows] * 3

@@ -20,6 +20,7 @@ from gsparc.cli.table_models import (
     load_table_model,
     show_facts,
 )
+from gsparc.tables import BATCH_ROWS
 
 NAME = "predict"
 
@@ -53,7 +54,9 @@ def run(
     coverage: Coverage = 0.9,
     links: Annotated[int, typer.Option("--links", min=0, help="Suggested links a row; 0 for none.")] = 5,
     near: Annotated[int, typer.Option("--near", min=0, help="Nearest known nodes a row; 0 for none.")] = 5,
-    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Rows that are worked on at once.")] = 16_384,
+    batch_rows: Annotated[
+        int, typer.Option("--batch-rows", min=1, help="Rows that are worked on at once.")
+    ] = BATCH_ROWS,
     engine: Annotated[
         Engine, typer.Option("--engine", help="Threads of this process, or processes of a Ray cluster.")
     ] = Engine.local,

@@ -23,6 +23,7 @@ import pyarrow as pa
 from gsparc._optional import import_optional
 from gsparc._validation import check_count
 from gsparc.exceptions import GsparcError, InputError
+from gsparc.tables import BATCH_ROWS
 from gsparc.tables.parts import check_parts_target, parts_folder, publish_parts
 from gsparc.tables.reading import Reject, table_files
 from gsparc.tables.scoring import Job, Outcome, Scorer, Tally
@@ -48,7 +49,7 @@ def predict_on_ray(
     coverage: float | None = 0.9,
     links: int = 5,
     near: int = 5,
-    batch_rows: int = 16_384,
+    batch_rows: int = BATCH_ROWS,
     workers: int | None = None,
     address: str | None = None,
     progress: Callable[[int], object] = lambda rows: None,

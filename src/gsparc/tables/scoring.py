@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gsparc import exceptions
 from gsparc.exceptions import GsparcError, InputError
+from gsparc.tables import BATCH_ROWS
 from gsparc.tables.columns import edge_columns_like
 from gsparc.tables.parts import part_name
 from gsparc.tables.reading import Reject, read_table
@@ -42,7 +43,7 @@ class Job:
     coverage: float | None = 0.9
     links: int = 5
     near: int = 5
-    batch_rows: int = 16_384
+    batch_rows: int = BATCH_ROWS
     edges: str | None = None
     edge_source: str | None = None
     edge_target: str | None = None

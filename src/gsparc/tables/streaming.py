@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsparc.exceptions import GraphError, InputError
+from gsparc.tables import BATCH_ROWS
 from gsparc.tables.joining import text_values
 from gsparc.tables.reading import Reject, row_numbers, stream_table, table_files
 from gsparc.tables.writing import RejectsFile, TableWriter
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FirstEdges", "RepeatedIds", "estimated_rows", "id_keys", "predict_file"]
 
-BATCH_ROWS = 32_768
 MOST_IDS = 1 << 23  # rows whose ids are remembered, to say how many repeat: 64 MB of hashes
 Report = Callable[[int], object]
 
