@@ -140,5 +140,6 @@ def test_the_engines_work_on_equal_batches_unless_told() -> None:
     from gsparc.cli.predict import run
     from gsparc.integrations.ray import predict_on_ray
 
-    defaults = [inspect.signature(call).parameters["batch_rows"].default for call in (predict_file, predict_on_ray, run)]
+    calls = (predict_file, predict_on_ray, run)
+    defaults = [inspect.signature(call).parameters["batch_rows"].default for call in calls]
     assert defaults == [Job.batch_rows] * 3

@@ -24,6 +24,7 @@ from gsparc.ops.laplacian import normalized_affinity
 from gsparc.training.batches import FeatureSource, Scaling
 from gsparc.training.classify import ClassTask, Inputs, Judge, class_logits
 from gsparc.training.loop import LoopSettings, run_loop
+from gsparc.training.teach import RECORDED_ROWS
 
 __all__ = ["ConnectedBaseline", "SeenGraph", "true_eigenvectors"]
 
@@ -79,6 +80,7 @@ class ConnectedBaseline(BaseEstimator, ABC):
     random_state: RandomState
     verbose: int
     max_steps: int
+    _never_waits = False  # whether the network and what it reads leave a GPU to itself: its steps may be recorded
     classes_: np.ndarray
     history_: list[dict[str, float]]
 
@@ -109,7 +111,17 @@ class ConnectedBaseline(BaseEstimator, ABC):
         judge = Judge(inputs, held, codes[held]) if len(held) else None
         settings, batch_size = self._loop(seed)
         chunk = len(codes) if batch_size >= len(codes) else 4096
-        task = ClassTask(module, inputs, rows, codes[rows], judge, device, batch_size=batch_size, chunk=chunk)
+        task = ClassTask(
+            module,
+            inputs,
+            rows,
+            codes[rows],
+            judge,
+            device,
+            batch_size=batch_size,
+            chunk=chunk,
+            capturable=self._never_waits and len(codes) <= RECORDED_ROWS,
+        )
         self.history_ = run_loop(task, settings, device).history
         logits = class_logits(module, inputs, torch.arange(len(codes), device=device), chunk=chunk)
         self._proba = softmax((logits / task.temperature()).cpu().numpy())

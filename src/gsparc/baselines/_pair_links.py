@@ -135,6 +135,11 @@ class EdgeTask:
         self.sampler = EdgeSampler(data.graph, data.device, self_loops=False)
         self._embed_held = embed_held
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a step may be recorded: nothing in it waits for the device."""
+        return self.data.features.settle()
+
     def pairs(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Both ends of true edges and of random pairs, and which is which.
 
@@ -147,9 +152,16 @@ class EdgeTask:
         return torch.cat([source, spare[0]]), torch.cat([target, spare[1]]), truth
 
     def vectors(self, *groups: Tensor) -> list[Tensor]:
-        """Vectors of several groups of nodes, each distinct node computed once."""
-        distinct, inverse = torch.unique(torch.cat([group.reshape(-1) for group in groups]), return_inverse=True)
-        parts = self.embed(distinct)[inverse].split([group.numel() for group in groups])
+        """Vectors of several groups of nodes, each distinct node computed once where that pays."""
+        nodes = torch.cat([group.reshape(-1) for group in groups])
+        if not nodes.is_cuda:
+            distinct, inverse = torch.unique(nodes, return_inverse=True)
+            vectors = self.embed(distinct)[inverse]
+        elif len(nodes) < len(self.data.train):  # a GPU would wait for the number of distinct ones
+            vectors = self.embed(nodes)
+        else:
+            vectors = self.embed(torch.arange(len(self.data.train), device=nodes.device))[nodes]
+        parts = vectors.split([group.numel() for group in groups])
         return [part.view(*group.shape, -1) for part, group in zip(parts, groups, strict=True)]
 
     def edge_loss(self, source: Tensor, target: Tensor, truth: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from gsparc.ops.propagate import Propagation
 from gsparc.training.batches import FeatureSource, as_tensor
 from gsparc.training.classify import ClassTask, class_logits
 from gsparc.training.loop import run_loop
-from gsparc.training.teach import default_steps, distilled_targets
+from gsparc.training.teach import RECORDED_ROWS, default_steps, distilled_targets
 
 __all__ = ["ColdBrewBaseline", "StructuralTeacher", "latent_neighbours"]
 
@@ -96,6 +96,7 @@ class _GuessTask:
         order = as_tensor(np.random.default_rng(seed).permutation(source.num_rows)).to(memory.device)
         held = min(source.num_rows // 20, 2000)
         self.held, self.train = order[:held], order[held:]
+        self.capturable = source.settle()
 
     def loss(self, generator: torch.Generator) -> Tensor:
         pick = torch.randint(len(self.train), (1024,), generator=generator, device=self.train.device)
@@ -225,6 +226,7 @@ class ColdBrewBaseline(GraphTaughtBaseline):
             device,
             batch_size=len(rows),
             extra=lambda _: self.penalty * teacher.penalty(),
+            capturable=source.num_rows <= RECORDED_ROWS,
         )
         steps = self.teacher_steps or default_steps(source.num_rows)
         decay = 0.05 if len(rows) <= _FEW * lesson.num_classes else 0.01

@@ -50,6 +50,8 @@ class GraphMambaBaseline(ConnectedBaseline):
     (30,)
     """
 
+    _never_waits = True
+
     def __init__(
         self,
         *,

@@ -52,6 +52,8 @@ class NAGphormerBaseline(ConnectedBaseline):
     (30,)
     """
 
+    _never_waits = True
+
     def __init__(
         self,
         *,

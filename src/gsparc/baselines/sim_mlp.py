@@ -269,6 +269,7 @@ class SimMLPBaseline(GraphTaughtBaseline):
             device,
             batch_size=2048,
             extra=lambda _: self.head_penalty / 2 * weight.square().sum(),
+            capturable=True,
         )
         settings = self._settings(self.max_steps, 0.01, 0.0, seed=lesson.seed, description="linear head")
         run_loop(task, settings, device)

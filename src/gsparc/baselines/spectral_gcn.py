@@ -64,6 +64,8 @@ class SpectralGCNBaseline(ConnectedBaseline):
     (30,)
     """
 
+    _never_waits = True
+
     def __init__(
         self,
         *,

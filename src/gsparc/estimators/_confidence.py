@@ -359,7 +359,7 @@ class ConfidentClassifier:
 
 def _all_lengths(source: FeatureSource, scaling: Scaling) -> np.ndarray:
     """:func:`row_lengths` of all rows, on the GPU where they are there already."""
-    if source.device.type == "cuda" and source.resident:
+    if source.device.type == "cuda" and source.dense and source.resident:
         return source.lengths()
     return row_lengths(source.matrix(), scaling)
 

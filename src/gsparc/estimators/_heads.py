@@ -116,10 +116,15 @@ def choose_judges(
 
 def _never_waits(settings: HeadSettings, module: nn.Module, view: NodeView) -> bool:
     """Whether the training steps of a network may be recorded: all it reads is on the GPU before it starts."""
-    if view.source.device.type != "cuda" or settings.kind != "phormer":
+    if view.source.device.type != "cuda" or settings.kind == "module":
         return False
-    own = bool(getattr(module, "own_channels", 0))
-    return (view.source.resident or not own) and view.keep_tokens(settings.num_tokens)
+    own = settings.kind == "mlp" or bool(getattr(module, "own_channels", 0))
+    if own and not view.source.settle():
+        return False
+    if settings.kind in ("phormer", "samba"):
+        return view.keep_tokens(settings.num_tokens)
+    summed_up = settings.kind == "gcn" and settings.gcn_inference == "summary"
+    return settings.kind == "mlp" or summed_up or view.keeps_neighbors(settings.n_neighbors or 1)
 
 
 def neighbor_weights(distances: Tensor, width: float) -> Tensor:

@@ -18,6 +18,7 @@ __all__ = ["FeatureView", "LinkWeights", "choose_weights", "leading_entries", "s
 _WIDE = 2048  # columns from which rows are cut to their leading entries
 _MOST_WORDS = 128
 _DENSE = 1 << 24  # entries made dense at once
+_DENSE_GAIN = 100  # how much more a dense product does in a second than a sparse one
 
 SMOOTH = (0.0, 0.3, 0.6, 0.9)
 SHARE = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
@@ -99,6 +100,27 @@ def leading_entries(rows: Any, most: int = _MOST_WORDS) -> Any:
     return sp.csr_array((rows.data[keep], rows.indices[keep], pointers), shape=rows.shape)
 
 
+def sparse_products(left: Any, right: Any, device: torch.device) -> torch.Tensor:
+    """``left @ right.T`` of sparse rows, as a dense matrix.
+
+    Rows that were averaged over neighbours are hardly sparse any more; dense products do a hundred times as
+    much in a second as sparse ones, so those are taken where they have less than a hundred times as much to do.
+
+    Examples
+    --------
+    >>> rows = sp.csr_array(np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]], np.float32))
+    >>> sparse_products(rows, rows, torch.device("cpu")).tolist()
+    [[5.0, 0.0], [0.0, 9.0]]
+    """
+    width = left.shape[1]
+    used = (np.bincount(rows.indices, minlength=width).astype(np.float64) for rows in (left, right))
+    if np.prod(list(used), axis=0).sum() * _DENSE_GAIN < left.shape[0] * right.shape[0] * width:
+        return torch.from_numpy((left @ right.T).toarray()).to(device)
+    wide, size = torch.from_numpy(left.toarray()).to(device), max(1, _DENSE // width)
+    blocks = (right[start : start + size].toarray() for start in range(0, right.shape[0], size))
+    return torch.cat([wide @ torch.from_numpy(block).to(device).T for block in blocks], dim=1)
+
+
 class FeatureView:
     """Features as they are compared: rare words count more, dense columns are standardised."""
 
@@ -165,9 +187,8 @@ class _Trial:
         self.by_features = []
         for share in shares:
             right = unit(mixed(own[at], means, share))
-            product = left @ right.T
-            product = product if dense else product.toarray()
-            self.by_features.append(torch.from_numpy(np.ascontiguousarray(product)).to(device, torch.float32))
+            product = sparse_products(left, right, device) if not dense else torch.from_numpy(left @ right.T)
+            self.by_features.append(product.to(device, torch.float32))
 
     def rank(self, choice: dict[str, int]) -> float:
         features = self.by_features[min(choice["smooth_features"], len(self.by_features) - 1)]

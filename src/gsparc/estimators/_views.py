@@ -312,7 +312,7 @@ class NodeView:
         asked for are asked for ``once`` only.
         """
         few = once and k not in self._near and len(self) > _MANY and len(rows) < len(self) // 16
-        if few or len(self) * k > _CACHED // 4:
+        if few or not self.keeps_neighbors(k):
             return self._neighbors(rows, k)
         if k not in self._near:
             every = torch.arange(len(self), device=rows.device)
@@ -320,6 +320,10 @@ class NodeView:
             self._near[k] = torch.cat([ids for ids, _ in found]), torch.cat([d for _, d in found])
         ids, distances = self._near[k]
         return ids[rows], distances[rows]
+
+    def keeps_neighbors(self, k: int) -> bool:
+        """Whether the ``k`` neighbours of all nodes are few enough to be kept once they have been looked for."""
+        return len(self) * k <= _CACHED // 4
 
     def _neighbors(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         assert self.seen is not None

@@ -214,7 +214,16 @@ def _run_cell(module: str, cell: Cell, context: Context) -> Record:
             logger.warning("%s failed", cell.key, exc_info=True)
         record = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")}
     record.setdefault("seconds", time.perf_counter() - start)
+    _leave_room(context.device)
     record["device"] = context.device.partition(":")[0]
     if context.is_generated:
         record["generated"] = True
     return record
+
+
+def _leave_room(device: str) -> None:
+    """Hand back what a cell held of a GPU: other workers may need it before this one does again."""
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()

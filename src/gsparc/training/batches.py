@@ -22,6 +22,7 @@ __all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor", "rows_on"]
 _FAR = 1e6  # standard deviations
 _WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
 _PASS = 65_536  # rows looked at at once in passes over all of them
+_FILLED = 1 << 30  # bytes of sparse rows that are made dense on a GPU, where reading a dense row never waits
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
@@ -130,6 +131,7 @@ class FeatureSource:
         self.scaling = scaling
         self._pages = (X.data, X.indices) if sp.issparse(X) else (X,)
         self._dense: Tensor | None = None
+        self._filled: Tensor | None = None  # all rows of sparse features, scaled and dense
         if sp.issparse(X):
             matrix: Any = X
             self._pointers = as_tensor(np.asarray(matrix.indptr, np.int64)).to(self.device)
@@ -144,9 +146,37 @@ class FeatureSource:
         self._factor = None if scaling.factor is None else as_tensor(scaling.factor).to(self.device)
 
     @property
+    def dense(self) -> bool:
+        """Whether the features came dense."""
+        return self._dense is not None
+
+    @property
     def resident(self) -> bool:
         """Whether the rows are dense and on the device, so that reading a batch never waits for the host."""
-        return self._dense is not None and self._dense.device.type == self.device.type
+        dense = self._filled if self._dense is None else self._dense
+        return dense is not None and dense.device.type == self.device.type
+
+    def settle(self) -> bool:
+        """Make what is read in every step of a training :attr:`resident`, if there is room for it; whether it is.
+
+        Where a sparse row ends the host must know before the next kernel starts. On a GPU small networks wait
+        for nothing else, and dense rows of a graph of some ten thousand nodes take little of its memory.
+        """
+        if self.device.type == "cuda" and self._dense is None and self._filled is None:
+            size, (free, _) = 4 * self.num_rows * self.num_columns, torch.cuda.mem_get_info(self.device)
+            if size <= min(_FILLED, free // 16):
+                self._filled = self._all_rows()
+        return self.resident
+
+    def _all_rows(self) -> Tensor:
+        """All rows of sparse features, scaled and dense."""
+        out = torch.empty(self.num_rows, self.num_columns, device=self.device)
+        size = max(1, (_FILLED >> 4) // (4 * max(self.num_columns, 1)))
+        for part in torch.arange(self.num_rows, device=self.device).split(size):
+            rows = self._sparse_rows(part)
+            assert isinstance(rows, Tensor)
+            out[part] = rows
+        return out
 
     def matrix(self, rows: np.ndarray | None = None) -> Any:
         """The features as they were passed, unscaled; all, or some rows."""
@@ -158,7 +188,7 @@ class FeatureSource:
         return every if rows is None else every[rows]
 
     def lengths(self) -> np.ndarray:
-        """Lengths of all rows of features that are :attr:`resident`, once their columns are standardised."""
+        """Lengths of all rows of dense features, once their columns are standardised."""
         assert self._dense is not None
         assert self._shift is not None
         assert self._factor is not None
@@ -192,6 +222,8 @@ class FeatureSource:
 
     def rows(self, index: Tensor) -> Tensor | SparseRows:
         """Scaled rows ``index [B]`` as network input."""
+        if self._filled is not None:
+            return self._filled[index]
         if self._dense is None:
             return self._sparse_rows(index)
         x = self._dense[index.to(self._dense.device)].to(self.device, non_blocking=True).float()

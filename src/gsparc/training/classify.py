@@ -63,7 +63,7 @@ class ClassTask:
     extra
         A further term of the loss, such as one on edges.
     capturable
-        Whether ``inputs`` and the network never wait for the device: steps may then be recorded.
+        Whether ``inputs``, the network and ``extra`` never wait for the device: steps may then be recorded.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ClassTask:
         self.rows, self.targets = as_tensor(rows).to(device), as_tensor(targets).to(device)
         self.batch_size = sizes[here.rank]
         self._order, self._used = torch.arange(len(rows), device=device), len(rows)
-        self.capturable = capturable and extra is None
+        self.capturable = capturable
         self._drawn: Tensor | None = None
         if judge is not None:
             self._judged, self._labels = as_tensor(judge.rows).to(device), as_tensor(judge.labels).to(device)

@@ -42,10 +42,10 @@ def joint_info_nce(
     first, second = (torch.cat(gather(ids)) for ids in pairs)
     proper = first != second
     shared = (first[place, None] == first) | (second[place, None] == second) | ~proper
+    others = place[:, None] != torch.arange(len(first), device=place.device)
     losses = torch.zeros_like(forth[:, 0])
     for logits, crossed in ((forth, first[place, None] == second), (back, second[place, None] == first)):
-        false = shared | crossed
-        false[own, place] = False
+        false = (shared | crossed) & others
         losses = losses + F.cross_entropy(logits.masked_fill(false, float("-inf")), place, reduction="none")
     return 0.5 * (losses * proper[place]).sum() * world().size / proper.sum().clamp_min(1)
 
@@ -134,10 +134,15 @@ class LinkTask:
             self._queries = as_tensor(retrieval.queries).to(device)
             self._candidates = as_tensor(retrieval.candidates).to(device)
 
+    @property
+    def capturable(self) -> bool:
+        """Whether a step may be recorded: nothing in it waits for the device."""
+        return self.features.settle()
+
     def loss(self, generator: torch.Generator) -> Tensor:
         """InfoNCE over one batch; a pair that shares a node with another is not its negative."""
         source, target = self.sampler.sample(self.batch_size, generator)
-        if world().size > 1:
+        if world().size > 1 or source.is_cuda:  # pairs of a node with itself are left out without counting them
             nodes = torch.cat([source, target])
             values = distinct_values(self.module, self.features, self.train_rows, nodes).float()
             ends = values[: self.batch_size], values[self.batch_size :]

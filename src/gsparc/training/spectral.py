@@ -80,10 +80,13 @@ def values_at(
 def distinct_values(module: SpectralNet, features: FeatureSource, rows: Tensor, nodes: Tensor) -> Tensor:
     """Raw outputs at ``nodes`` (positions in ``rows``), each distinct node computed once where that pays.
 
-    Hubs make a third of a batch repeats. On a GPU sorting costs more than it saves on large graphs.
+    Hubs make a third of a batch repeats. A GPU would wait for their number: it computes repeats too, or all rows where
+    there are fewer.
     """
-    if nodes.device.type == "cuda" and 2 * len(nodes) < len(rows):
-        return module.raw(features.rows(rows[nodes]))
+    if nodes.device.type == "cuda":
+        if len(nodes) < len(rows):
+            return module.raw(features.rows(rows[nodes]))
+        return module.raw(features.rows(rows))[nodes]
     distinct, inverse = torch.unique(nodes, return_inverse=True)
     return module.raw(features.rows(rows[distinct]))[inverse]
 
@@ -132,9 +135,8 @@ class SpectralTask:
 
     @property
     def capturable(self) -> bool:
-        """Whether a step may be recorded: dense features on the device, and no node looked for among repeats."""
-        few = 4 * self.batch_size < len(self.train_rows)  # as in distinct_values
-        return self.objective == "contrastive" and few and self.features.resident
+        """Whether a step may be recorded: nothing in it waits for the device."""
+        return self.objective == "contrastive" and self.features.settle()
 
     def ends(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Raw outputs at both ends of ``count`` fresh edges; shared nodes are computed once."""

@@ -17,10 +17,11 @@ from gsparc.training.batches import FeatureSource
 from gsparc.training.classify import ClassTask, class_logits
 from gsparc.training.loop import LoopSettings, run_loop
 
-__all__ = ["TeacherKind", "default_steps", "distilled_targets", "soft_labels"]
+__all__ = ["RECORDED_ROWS", "TeacherKind", "default_steps", "distilled_targets", "soft_labels"]
 
 TeacherKind = Literal["sage", "appnp"]
 
+RECORDED_ROWS = 1 << 18  # up to which a step over a whole graph may be recorded: beyond, its launches do not matter
 _FEW = 40  # labels a class, on average, up to which the weights are held down harder
 
 
@@ -145,7 +146,16 @@ def _train(
     show_progress: bool,
 ) -> None:
     labelled = np.flatnonzero(codes >= 0)
-    task = ClassTask(module, lambda index: (index,), labelled, codes[labelled], None, device, batch_size=len(labelled))
+    task = ClassTask(
+        module,
+        lambda index: (index,),
+        labelled,
+        codes[labelled],
+        None,
+        device,
+        batch_size=len(labelled),
+        capturable=len(codes) <= RECORDED_ROWS,
+    )
     few = len(labelled) <= _FEW * num_classes
     settings = LoopSettings(
         steps=steps,
