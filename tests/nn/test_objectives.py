@@ -154,14 +154,15 @@ def test_info_nce_ignores_masked_pairs() -> None:
 
 
 def test_generalisation_score_by_hand() -> None:
-    held, attached = torch.tensor([[1.0], [3.0]]), torch.tensor([[2.0], [1.0]])
-    seen, pi = torch.tensor([[0.0], [2.0]]), torch.tensor([0.5, 0.5])
-    # attraction 5/2, means 1 and 2, second moments 2 and 5
-    score = generalisation_score(held, torch.tensor([4.0, 4.0]), attached, seen, pi)
+    # held-out values 1 and 3 beside 2 and 1, seen ones 0 and 2: attraction 5/2, means 1 and 2, second moments 2 and 5
+    moments = (torch.tensor(value) for value in (2.5, [1.0], [[2.0]], [2.0], [[5.0]]))
+    score = generalisation_score(*moments)
     assert score.item() == pytest.approx(2 * 2.5 - 2 * 2 - 2 * 5)
 
 
 def test_generalisation_score_on_the_training_nodes_is_the_negated_loss() -> None:
     f = torch.from_numpy(np.random.default_rng(5).standard_normal((3, 2)))
     attached = torch.stack([(f[0] + f[1]) / 2, f.mean(dim=0), (f[1] + f[2]) / 2])
-    assert generalisation_score(f, PI, attached, f, PI).item() == pytest.approx(-closed_form(f).item())
+    mean, gram = (PI[:, None] * f).sum(dim=0), (PI[:, None] * f).T @ f
+    attraction = (PI[:, None] * f * attached).sum()
+    assert generalisation_score(attraction, mean, gram, mean, gram).item() == pytest.approx(-closed_form(f).item())

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,9 @@ def equality() -> dict[str, float]:
     for nested in (False, True):
         whole = contrastive_loss(*lesson.all(halves=True), nested=nested)
         lesson.compare(f"contrastive {nested}", whole, contrastive_loss(*lesson.own(), nested=nested, average=average))
+        whole = contrastive_loss(*lesson.all(halves=True), nested=nested)
+        share = contrastive_loss(*lesson.own(), nested=nested, average=partial(average, alike=True))
+        lesson.compare(f"contrastive {nested}, one message", whole, share)
     with torch.no_grad():
         offset, rotation = orthonormal_layer(torch.cat(lesson.all(halves=False)))
         layer = orthonormal_layer(torch.cat(lesson.own()), average=average)

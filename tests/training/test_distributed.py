@@ -41,7 +41,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 def test_shares_of_a_batch_give_its_loss_and_gradients(both: list[dict[str, Any]]) -> None:
     errors = [answer["equality"] for answer in both]
-    for name in ("contrastive False", "contrastive True", "layer", "rayleigh", "edges", "links", "classes"):
+    contrastive = [f"contrastive {nested}{how}" for nested in (False, True) for how in ("", ", one message")]
+    for name in (*contrastive, "layer", "rayleigh", "edges", "links", "classes"):
         assert max(error[name] for error in errors) < 1e-10, name  # float64
 
 

@@ -107,7 +107,9 @@ def info_nce_loss(source: Tensor, target: Tensor, temperature: float | Tensor, m
     return 0.5 * (F.cross_entropy(logits, labels) + F.cross_entropy(logits.T, labels))
 
 
-def generalisation_score(held: Tensor, weights: Tensor, attached: Tensor, seen: Tensor, pi: Tensor) -> Tensor:
+def generalisation_score(
+    attraction: Tensor, mean: Tensor, gram: Tensor, mean_held: Tensor, gram_held: Tensor
+) -> Tensor:
     """How much of held-out nodes' edges the functions explain; higher is better.
 
     The negated :func:`contrastive_loss` with one end of every edge in the held-out nodes, after
@@ -115,17 +117,11 @@ def generalisation_score(held: Tensor, weights: Tensor, attached: Tensor, seen: 
 
     Parameters
     ----------
-    held, weights
-        ``[h, k]`` values at held-out nodes and their share ``[h]`` of the held-out edges.
-    attached
-        ``[h, k]`` mean value over each held-out node's seen neighbours.
-    seen, pi
-        ``[n, k]`` values at seen nodes and their measure.
+    attraction
+        Mean over the held-out edges of the product of the values at their two ends.
+    mean, gram
+        ``[k]`` mean and ``[k, k]`` second moments of the functions over the seen nodes.
+    mean_held, gram_held
+        The same over the held-out nodes, each by its share of the held-out edges.
     """
-    w = (weights / weights.sum())[:, None]
-    attraction = (w * held * attached).sum()
-    mean_seen = (pi[:, None] * seen).sum(dim=0)
-    mean_held = (w * held).sum(dim=0)
-    gram_seen = (pi[:, None] * seen).T @ seen
-    gram_held = (w * held).T @ held
-    return 2 * attraction - 2 * (mean_seen * mean_held).sum() - (gram_seen * gram_held).sum()
+    return 2 * attraction - 2 * (mean * mean_held).sum() - (gram * gram_held).sum()

@@ -118,6 +118,18 @@ class _Average(torch.autograd.Function):
         return _mean(gradients[0].contiguous().clone())
 
 
+class _AverageOfEqualUse(torch.autograd.Function):
+    """:class:`_Average` where every process has the same gradient of the mean: it needs no second message."""
+
+    @staticmethod
+    def forward(ctx: object, value: Tensor) -> Tensor:
+        return _mean(value.clone())
+
+    @staticmethod
+    def backward(ctx: object, *gradients: Tensor) -> Tensor:
+        return gradients[0]
+
+
 def _mean(value: Tensor) -> Tensor:
     """In place."""
     with _contact():
@@ -125,9 +137,14 @@ def _mean(value: Tensor) -> Tensor:
     return value.div_(world().size)
 
 
-def average(value: Tensor) -> Tensor:
-    """Mean of ``value`` over all processes, differentiable; ``value`` itself where there is one process."""
-    return value if world().size == 1 else _Average.apply(value)  # type: ignore[return-value]
+def average(value: Tensor, *, alike: bool = False) -> Tensor:
+    """Mean of ``value`` over all processes, differentiable; ``value`` itself where there is one process.
+
+    ``alike``: the loss depends on nothing but such means, so that all processes have the same one, and its gradient.
+    """
+    if world().size == 1:
+        return value
+    return (_AverageOfEqualUse if alike else _Average).apply(value)  # type: ignore[return-value]
 
 
 class _Gathered(torch.autograd.Function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from gsparc.nn.spectral_map import SpectralNet
 from gsparc.ops.orthonormal import orthonormal_layer
 from gsparc.ops.ritz import solve_ritz
 from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
-from gsparc.training.distributed import average, computed_together
+from gsparc.training.distributed import average
 
 __all__ = ["HeldOut", "SpectralTask", "distinct_values", "hold_out", "values_at"]
 
@@ -130,6 +131,7 @@ class SpectralTask:
         self.keep = module.out_channels if keep is None else keep
         self.objective, self.batch_size, self.nested = objective, max(world().share(batch_size), 2), nested
         self._average = average if world().size > 1 else None
+        self._common = partial(average, alike=True) if world().size > 1 else None
         self.train_rows = as_tensor(train).to(features.device)
         self._score = None if held is None else _HeldOutScore(self, held, seed)
 
@@ -151,7 +153,7 @@ class SpectralTask:
             return self._rayleigh(generator)
         source, target = self.ends(self.batch_size, generator)
         with torch.autocast(source.device.type, enabled=False):
-            return contrastive_loss(source, target, nested=self.nested, average=self._average)
+            return contrastive_loss(source, target, nested=self.nested, average=self._common)
 
     def _rayleigh(self, generator: torch.Generator) -> Tensor:
         # orthogonalisation step on one batch: sets the output layer, no gradient
@@ -170,10 +172,10 @@ class SpectralTask:
         return None if self._score is None else self._score()
 
 
-def _some_neighbours(held: HeldOut, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most 32 random neighbours of each held-out node, and how many of each: bounds the cost of a score."""
+def _some_neighbours(held: HeldOut, nodes: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most 32 random neighbours of each of some held-out nodes, and how many of each: bounds the cost of a score."""
     rng = np.random.default_rng(seed)
-    lists = np.split(held.neighbours, held.pointers[1:-1])
+    lists = [held.neighbours[held.pointers[node] : held.pointers[node + 1]] for node in nodes]
     lists = [
         part if len(part) <= _HELD_NEIGHBOURS else np.sort(rng.choice(part, _HELD_NEIGHBOURS, replace=False))
         for part in lists
@@ -182,40 +184,66 @@ def _some_neighbours(held: HeldOut, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _HeldOutScore:
-    """:func:`generalisation_score` after Rayleigh-Ritz on a fixed sample of training edges."""
+    """:func:`generalisation_score` after Rayleigh-Ritz on a fixed sample of training edges.
+
+    Everything is a polynomial in moments of the raw outputs. Where several processes train, each takes the moments of
+    its share of the edges and of the held-out nodes, and they meet once.
+    """
 
     def __init__(self, task: SpectralTask, held: HeldOut, seed: int) -> None:
         self.task = task
-        device = task.features.device
-        generator = torch_generator(seed + 1, device)
-        source, target = task.sampler.sample(_REFERENCE_EDGES, generator)
+        device, here = task.features.device, world()
+        source, target = task.sampler.sample(_REFERENCE_EDGES, torch_generator(seed + 1, device))
+        source, target = (ends.tensor_split(here.size)[here.rank] for ends in (source, target))
         self.count = len(source)
-        near_to, degrees = _some_neighbours(held, seed)
+        own = np.array_split(np.arange(len(held.nodes)), here.size)[here.rank]
+        near_to, degrees = _some_neighbours(held, own, seed + here.rank)
         near = as_tensor(near_to).to(device)
-        nodes = torch.cat([source, target, near])
-        unique, self.inverse = torch.unique(nodes, return_inverse=True)
-        self.rows = task.train_rows[unique]
-        self.held_rows = as_tensor(held.nodes).to(device)
+        unique, self.inverse = torch.unique(torch.cat([source, target, near]), return_inverse=True)
+        self.rows = torch.cat([task.train_rows[unique], as_tensor(held.nodes[own]).to(device)])
+        self.num_held = len(own)
         self.owner = torch.repeat_interleave(torch.arange(len(degrees), device=device), as_tensor(degrees).to(device))
         self.degrees = as_tensor(degrees).to(device, torch.float64)
 
-    def __call__(self) -> float:
+    def _moments(self) -> tuple[Tensor, ...]:
+        """Sums over the ends of edges and over held-out nodes, one message for all of them."""
         task = self.task
-        values = computed_together(lambda rows: values_at(task.module, task.features, rows, raw=True), self.rows)
-        values = values.double()[self.inverse]
-        source, target = values[: self.count], values[self.count : 2 * self.count]
-        ends = torch.cat([source, target])
-        offset = ends.mean(dim=0)
-        ends = ends - offset
-        gram = ends.T @ ends / len(ends)
-        cross = (source - offset).T @ (target - offset) / self.count
-        ritz = solve_ritz(gram, (cross + cross.T) / 2, offset, rank_tolerance=1e-6)
+        values = values_at(task.module, task.features, self.rows, raw=True)
+        held, values = values[len(values) - self.num_held :].double(), values[self.inverse]
+        source, target = values[: self.count].double(), values[self.count : 2 * self.count].double()
+        # the mean over a held-out node's neighbours, weighed by how many it has: their sum
+        attached = torch.zeros_like(held).index_add_(0, self.owner, values[2 * self.count :].double())
+        weighed = held * self.degrees[:, None]
+        counts = torch.stack([held.new_tensor(2.0 * self.count), self.degrees.sum()])
+        parts = (
+            (source.sum(dim=0) + target.sum(dim=0))[None],
+            weighed.sum(dim=0)[None],
+            attached.sum(dim=0)[None],
+            source.T @ source + target.T @ target,
+            source.T @ target,
+            held.T @ attached,
+            held.T @ weighed,
+            counts[:, None].expand(2, held.shape[1]),
+        )
+        return average(torch.cat(parts)).split([len(part) for part in parts])
+
+    def __call__(self) -> float:
+        ends, held, attached, gram, cross, beside, gram_held, counts = self._moments()
+        edges, weight = counts[0, 0], counts[1, 0]
+        offset = ends[0] / edges
+        outer = torch.outer(offset, offset)
+        gram, cross = gram / edges - outer, (cross + cross.T) / edges - outer  # there are half as many pairs as ends
+        ritz = solve_ritz(gram, cross, offset, rank_tolerance=1e-6)
         # scaling by sqrt(mu) turns orthonormal functions into factors of the operator
-        layer = (ritz.rotation * ritz.mu.clamp_min(0).sqrt())[:, : task.keep]
-        held = values_at(task.module, task.features, self.held_rows, raw=True).double()
-        held = (held - offset) @ layer
-        near = (values[2 * self.count :] - offset) @ layer
-        attached = torch.zeros_like(held).index_add_(0, self.owner, near) / self.degrees[:, None]
-        seen = ends @ layer
-        uniform = torch.full((len(seen),), 1.0 / len(seen), dtype=seen.dtype, device=seen.device)
-        return float(generalisation_score(held, self.degrees, attached, seen, uniform))
+        layer = (ritz.rotation * ritz.mu.clamp_min(0).sqrt())[:, : self.task.keep]
+        mean_held, mean_near = held[0] / weight, attached[0] / weight
+        beside = beside / weight - torch.outer(mean_held, offset) - torch.outer(offset, mean_near) + outer
+        gram_held = gram_held / weight - torch.outer(mean_held, offset) - torch.outer(offset, mean_held) + outer
+        score = generalisation_score(
+            ((layer.T @ beside) * layer.T).sum(),
+            torch.zeros_like(layer[0]),  # the functions are centred on the seen nodes
+            layer.T @ gram @ layer,
+            (mean_held - offset) @ layer,
+            layer.T @ gram_held @ layer,
+        )
+        return float(score)
