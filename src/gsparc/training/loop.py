@@ -6,8 +6,6 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,24 +91,6 @@ def learning_rate_at(step: int, settings: LoopSettings) -> float:
     if step < rise:
         return (step + 1) / rise
     return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, settings.steps - rise)))
-
-
-@contextmanager
-def fast_products(device: torch.device) -> Iterator[None]:
-    """Products of training steps in TF32 on a GPU: gradients of random batches are noisier than its rounding.
-
-    Scores of held-out nodes, Ritz values and predictions are computed outside, in single precision. What the user has
-    set to less than that stays.
-    """
-    given = torch.get_float32_matmul_precision()
-    if device.type != "cuda" or given != "highest":
-        yield
-        return
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(given)
 
 
 class _State:
@@ -203,12 +183,9 @@ class _State:
     def step(self) -> None:
         """Draw a batch, follow its gradient; the loss is added to ``losses`` without waiting for it."""
         cache = not self.captured  # cached casts of weights would be read again in every replay
-        with fast_products(self.device):
-            with torch.autocast(
-                self.device.type, dtype=torch.bfloat16, enabled=self.settings.bf16, cache_enabled=cache
-            ):
-                loss = self.task.loss(self.generator)
-            loss.backward()
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.settings.bf16, cache_enabled=cache):
+            loss = self.task.loss(self.generator)
+        loss.backward()
         average_gradients(self.parameters)
         nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
         self.optimizer.step()
