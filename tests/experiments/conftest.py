@@ -18,6 +18,12 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Experiment:
 
 
 @pytest.fixture
+def other(fake: Experiment) -> Experiment:
+    """The table of other_table.py."""
+    return importlib.import_module("other_table").TABLE
+
+
+@pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file that gets one line for every cell that is run."""
     path = tmp_path / "calls.txt"

@@ -17,7 +17,7 @@ import pytest
 from gsparc.exceptions import DataNotFoundError, GsparcError, InputError
 from gsparc.experiments import results
 from gsparc.experiments.engine import Cell, Context, Experiment
-from gsparc.experiments.runner import _results, failed_cells, run_experiment
+from gsparc.experiments.runner import Task, _results, failed_cells, run_experiment
 
 Run = Callable[..., dict[str, Any]]
 
@@ -236,7 +236,7 @@ def test_a_killed_run_continues_and_leaves_no_process(how: int, run: Run, tmp_pa
 
 def test_a_worker_that_dies_is_reported(fake: Experiment) -> None:
     cells = [Cell("generated", "dense", name, seed) for name in ("Ours", "Dies") for seed in (0, 1)]
-    work = [(fake.module, cell, Context("generated", "cpu")) for cell in cells]
+    work = [Task(fake.name, fake.module, cell, Context("generated", "cpu")) for cell in cells]
     with pytest.raises(GsparcError, match=r"a worker process was killed.*--resume"):
         list(_results(work, 2))
 

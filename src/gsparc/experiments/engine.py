@@ -183,7 +183,7 @@ class Context:
     generated : bool
         Replace Reddit and Amazon2M by generated graphs of their size.
     shared : Path, optional
-        A folder of this run, where cells leave what others would compute again.
+        A folder of this run and table, where cells leave what others would compute again.
     """
 
     dataset: str

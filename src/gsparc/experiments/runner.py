@@ -1,4 +1,4 @@
-"""Run the cells of a table, in several processes, so that a killed run loses no finished cell."""
+"""Run the cells of one or more tables, in several processes, so that a killed run loses no finished cell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,16 +21,41 @@ from typing import Any
 
 from gsparc._runtime import progress_bar, resolve_device
 from gsparc._validation import check_count
-from gsparc.exceptions import GsparcError
+from gsparc.exceptions import GsparcError, InputError
 from gsparc.experiments.engine import Cell, Context, Experiment, plan
 from gsparc.experiments.provenance import cores
 from gsparc.experiments.results import ResultFile, plain
 
-__all__ = ["failed_cells", "load_table", "run_experiment"]
+__all__ = ["Part", "failed_cells", "load_table", "run_experiment", "run_experiments"]
 
 logger = logging.getLogger(__name__)
 
 Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table and what of it is to be run: its data sets, settings and methods; ``None`` stands for all of them."""
+
+    experiment: Experiment
+    datasets: Iterable[str] | None = None
+    settings: Iterable[str] | None = None
+    methods: Iterable[str] | None = None
+
+    def cells(self, seeds: Iterable[int], *, smoke: bool = False) -> list[Cell]:
+        """Its cells in the order of the table; unknown names are refused."""
+        chosen = {"datasets": self.datasets, "settings": self.settings, "methods": self.methods}
+        return plan(self.experiment, seeds=seeds, smoke=smoke, **chosen)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A cell of a table, as a worker gets it."""
+
+    table: str
+    module: str  # where the worker finds the table again
+    cell: Cell
+    context: Context
 
 
 def load_table(name: str) -> Experiment:
@@ -91,42 +116,123 @@ def run_experiment(
     A cell that raises is kept as ``{"error": ...}`` and the run goes on; :func:`failed_cells` lists them. After a
     KeyboardInterrupt no worker is left running and the file holds every cell finished before it.
     """
+    (document,) = run_experiments(
+        [Part(experiment, datasets, settings, methods)],
+        output=output,
+        seeds=seeds,
+        device=device,
+        jobs=jobs,
+        resume=resume,
+        fresh=fresh,
+        smoke=smoke,
+        data_dir=data_dir,
+        generated=generated,
+        show_progress=show_progress,
+    )
+    return document
+
+
+def run_experiments(
+    parts: Iterable[Part],
+    *,
+    output: Path,
+    seeds: int | Iterable[int] = 10,
+    device: str = "auto",
+    jobs: int = 1,
+    resume: bool = False,
+    fresh: bool = False,
+    smoke: bool = False,
+    data_dir: Path | None = None,
+    generated: bool = False,
+    show_progress: bool = True,
+) -> list[Record]:
+    """Run what is missing of several tables and return their result files, in the order of ``parts``.
+
+    The cells of all tables are run by the same processes, under one bar, and each is written to the file of its own
+    table. Names, data files and existing result files of every table are checked before the first cell runs.
+
+    Parameters
+    ----------
+    parts : iterable of Part
+        The tables, each with another name.
+    output, seeds, device, jobs, resume, fresh, smoke, data_dir, generated, show_progress
+        As in :func:`run_experiment`, for every table.
+    """
     check_count("jobs", jobs, 1)
     where = str(resolve_device(device))  # refused here rather than in every cell
     numbers = range(check_count("seeds", seeds, 1)) if isinstance(seeds, int) else list(seeds)
-    cells = plan(experiment, seeds=numbers, datasets=datasets, settings=settings, methods=methods, smoke=smoke)
-    graphs = dict.fromkeys(cell.dataset for cell in cells)
-    contexts = {name: Context(name, where, smoke, data_dir, generated) for name in graphs}
-    file = ResultFile(output / f"{experiment.name}.json", experiment, smoke=smoke)
-    file.open(resume=resume, fresh=fresh)
-    for name, context in contexts.items():
-        file.check_generated(name, context.is_generated)
-    file.groups |= dict.fromkeys((cell.dataset, cell.setting) for cell in cells)
-    finished = file.finished
-    pending = [
-        cell
-        for cell in cells
-        if cell.key not in finished and experiment.skip(cell.dataset, cell.setting, cell.method) is None
-    ]
-    for name in dict.fromkeys(cell.dataset for cell in pending):
-        _check_present(contexts[name])
+    common = Context("", where, smoke, data_dir, generated)
+    files: dict[str, ResultFile] = {}
+    work: list[Task] = []
+    for part in parts:
+        name, cells = part.experiment.name, part.cells(numbers, smoke=smoke)
+        if name in files:
+            raise InputError(f"two tables are named {name!r}. Each needs a result file of its own: rename one.")
+        files[name] = ResultFile(output / f"{name}.json", part.experiment, smoke=smoke)
+        files[name].open(resume=resume, fresh=fresh)
+        work += _missing(cells, files[name], common)
+    for context in dict.fromkeys(task.context for task in work):
+        _check_present(context)
+    _run(_longest_first(work, files), files, jobs, show_progress)
+    for file in files.values():
+        file.write()
+    return [file.document() for file in files.values()]
+
+
+def _run(work: list[Task], files: dict[str, ResultFile], jobs: int, show_progress: bool) -> None:
+    """Run cells and put each into the file of its table as soon as it is finished."""
+    several = len(files) > 1
+    title = f"{len(files)} tables" if several else "".join(files)
     with (
-        TemporaryDirectory(prefix="gsparc-", ignore_cleanup_errors=True) as shared,
-        progress_bar(experiment.name, len(pending), show=show_progress) as bar,
+        TemporaryDirectory(prefix="gsparc-", ignore_cleanup_errors=True) as folder,
+        progress_bar(title, len(work), show=show_progress) as bar,
     ):
-        contexts = {name: replace(context, shared=Path(shared)) for name, context in contexts.items()}
-        work = [(experiment.module, cell, contexts[cell.dataset]) for cell in pending]
+        shared = {name: Path(folder, name) for name in files}  # one a table: what they leave there cannot collide
+        for place in shared.values():
+            place.mkdir()
+        work = [replace(task, context=replace(task.context, shared=shared[task.table])) for task in work]
         with closing(_results(work, jobs)) as results:  # closed at once on an interrupt, not when collected
-            for count, (cell, record) in enumerate(results, start=1):
-                file.add(cell, record)
-                bar.update(count, last=f"{cell.key}{' failed' if 'error' in record else ''}")
-    file.write()
-    return file.document()
+            for count, (task, record) in enumerate(results, start=1):
+                files[task.table].add(task.cell, record)
+                words = f"{task.table}: " * several + task.cell.key + " failed" * ("error" in record)
+                bar.update(count, last=words)
 
 
 def failed_cells(document: Record) -> list[str]:
     """Keys of the cells of a result file that raised an error."""
     return [key for key, record in document["cells"].items() if "error" in record]
+
+
+def _missing(cells: list[Cell], file: ResultFile, common: Context) -> list[Task]:
+    """Those cells that a table's file does not hold yet; all of them get their rows in the file."""
+    table = file.experiment
+    contexts = {name: replace(common, dataset=name) for name in dict.fromkeys(cell.dataset for cell in cells)}
+    for name, context in contexts.items():
+        file.check_generated(name, context.is_generated)
+    file.groups |= dict.fromkeys((cell.dataset, cell.setting) for cell in cells)
+    finished = file.finished
+    return [
+        Task(table.name, table.module, cell, contexts[cell.dataset])
+        for cell in cells
+        if cell.key not in finished and table.skip(cell.dataset, cell.setting, cell.method) is None
+    ]
+
+
+def _longest_first(work: list[Task], files: dict[str, ResultFile]) -> list[Task]:
+    """Graphs with many edges first; on each, our methods before the baselines; else in the order of the tables.
+
+    Our methods fit several networks: were such a cell the last to start, all other workers would wait for it. Cells of
+    a data set stay together, whatever their table, as a worker keeps one data set in memory.
+    """
+    from gsparc.datasets import list_datasets
+
+    edges = {entry.name: entry.edges for entry in list_datasets()}
+
+    def place(task: Task) -> tuple[int, str, bool]:
+        cell = task.cell
+        return -edges.get(cell.dataset, 0), cell.dataset, not files[task.table].experiment.method(cell.method).ours
+
+    return sorted(work, key=place)
 
 
 def _check_present(context: Context) -> None:
@@ -150,14 +256,11 @@ def _check_present(context: Context) -> None:
         ) from error
 
 
-Work = tuple[str, Cell, Context]
-
-
-def _results(work: list[Work], jobs: int) -> Generator[tuple[Cell, Record], None, None]:
+def _results(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], None, None]:
     """Cells as they finish."""
     if jobs == 1 or len(work) <= 1:
-        for module, cell, context in work:
-            yield cell, _run_cell(module, cell, context)
+        for task in work:
+            yield task, _run_cell(task)
         return
     before = set(multiprocessing.active_children())
     workers = min(jobs, len(work))
@@ -168,7 +271,7 @@ def _results(work: list[Work], jobs: int) -> Generator[tuple[Cell, Record], None
         initargs=(max(1, cores() // workers),),
     )
     try:
-        futures = {pool.submit(_run_cell, *item): item[1] for item in work}
+        futures = {pool.submit(_run_cell, task): task for task in work}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
         pool.shutdown()
@@ -198,12 +301,13 @@ def _end_with_parent() -> None:
         os._exit(1)  # the parent was killed: nobody is left to take the result
 
 
-def _run_cell(module: str, cell: Cell, context: Context) -> Record:
+def _run_cell(task: Task) -> Record:
     """What a result file holds for a cell; an exception becomes a sentence."""
+    cell, context = task.cell, task.context
     start = time.perf_counter()
     record: Record = {}
     try:
-        numbers = dict(importlib.import_module(module).TABLE.run(cell, context))
+        numbers = dict(importlib.import_module(task.module).TABLE.run(cell, context))
         if "not_applicable" in numbers:
             record["not_applicable"] = str(numbers["not_applicable"])
         else:
