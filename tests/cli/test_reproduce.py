@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gsparc.cli import reproduce
 from gsparc.cli.reproduce import TABLES, WORDS
 from gsparc.experiments import audit, runner
 from gsparc.experiments.engine import Experiment
@@ -112,8 +114,63 @@ def test_an_interrupt_says_how_to_continue(make, monkeypatch: pytest.MonkeyPatch
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "run_experiment", interrupted)
-    fails(make(), r"interrupted; finished cells are kept in .*fake\.json.*--resume", status=130)
+    monkeypatch.setattr(runner, "run_experiments", interrupted)
+    fails(make(), r"interrupted; finished cells are kept in .*fake\.json.*reproduce links --resume", status=130)
+
+
+# 'all': several tables and the leak test in one run.
+
+
+@pytest.fixture
+def two(fake: Experiment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tables stand in for the paper's seven, and a leak test without rows for the real one."""
+    second = importlib.import_module("other_table").TABLE
+    few = replace(second, methods=second.methods[:1])
+    tables = {"links": fake, "minibatch": few}
+    monkeypatch.setattr(reproduce, "TABLES", tuple(tables))
+    monkeypatch.setattr(runner, "load_table", tables.__getitem__)
+    found = {"dataset": "cora", "rows": [], "controls": [], "seen_nodes": 1, "cold_nodes": 1}
+    monkeypatch.setattr(audit, "run_audit", lambda **_: found)
+
+
+def test_all_makes_every_table_and_the_leak_test(make, two: None, tmp_path: Path) -> None:
+    done = make("--json", table="all", methods=None)
+    fails(done, r"error: 2 cell\(s\) failed: links: generated \| dense \| Broken \| 0; links: .*1\. Their reasons")
+    document = json.loads(done.stdout)
+    assert {name: (table["cells"], len(table["failed"])) for name, table in document["tables"].items()} == {
+        "links": (10, 2),
+        "minibatch": (2, 0),
+    }
+    assert [Path(table["file"]).name for table in document["tables"].values()] == ["fake.json", "other.json"]
+    assert document["audit"]["dataset"] == "cora"
+
+
+def test_all_takes_from_each_table_what_it_has(make, two: None, tmp_path: Path) -> None:
+    done = make("--json", table="all", methods="A")
+    assert done.returncode == 0, done.stderr
+    assert "minibatch: nothing of what was asked for is in this table" in done.stderr
+    document = json.loads(done.stdout)
+    assert {name: table["cells"] for name, table in document["tables"].items()} == {"links": 2}
+    fails(make(table="all", methods="Ours"), r"fake\.json holds 2 finished cell\(s\)")
+    assert not (tmp_path / "out" / "other.json").exists()
+    document = json.loads(make("--json", "--resume", table="all", methods="Ours").stdout)
+    assert {name: table["cells"] for name, table in document["tables"].items()} == {"links": 4, "minibatch": 2}
+
+
+def test_an_interrupt_of_all_names_the_folder(make, two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add, added = runner.ResultFile.add, []
+
+    def interrupted(file: Any, *cell: Any) -> None:
+        if len(added) == 3:
+            raise KeyboardInterrupt
+        added.append(cell)
+        add(file, *cell)
+
+    monkeypatch.setattr(runner.ResultFile, "add", interrupted)
+    done = make(table="all", methods="Ours")
+    fails(done, r"interrupted; finished cells are kept in the result files of .*out\. .*reproduce all --resume", 130)
+    cells = [json.loads((tmp_path / "out" / name).read_text())["cells"] for name in ("fake.json", "other.json")]
+    assert [len(found) for found in cells] == [2, 1]
 
 
 def leaky(**_: object) -> dict[str, Any]:

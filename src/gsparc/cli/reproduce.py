@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gsparc.cli.common import INTERRUPTED, AsJson, command, emit, say, write_error
+
+if TYPE_CHECKING:
+    from gsparc.experiments.runner import Part
 
 NAME = "reproduce"
 TABLES = ("neighbourhood", "classification", "clustering", "links", "minibatch", "cold-share", "laplacians")
@@ -101,10 +104,8 @@ def run(
     document: dict[str, Any] = {"tables": {}, "audit": None}
     if table == "all":
         _check_somewhere(wanted)
-    for name in TABLES if table == "all" else (table,) if table in TABLES else ():
-        found = _run_table(name, wanted, options, part=table == "all")
-        if found is not None:
-            document["tables"][name] = found
+    if table != "audit":
+        document["tables"] = _run_tables(table, wanted, options)
     if table in ("audit", "all"):
         document["audit"] = _run_audit(datasets if table == "audit" else None, {**common, "resume": resume})
     document["page"] = _page(folder, needed=table == "all")
@@ -113,28 +114,49 @@ def run(
     _leave(document)
 
 
-def _run_table(name: str, wanted: dict[str, Any], options: dict[str, Any], *, part: bool) -> dict[str, Any] | None:
-    """A table's rows and failed cells; None where, of 'all', nothing that was asked for is in this table."""
-    from gsparc.experiments.runner import failed_cells, load_table, run_experiment
+def _run_tables(word: str, wanted: dict[str, Any], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rows and failed cells of the table of this word, or of all tables; all are run by the same processes."""
+    from gsparc.experiments.runner import run_experiments
+
+    several = word == "all"
+    asked = {name: _part(name, wanted, some=several) for name in (TABLES if several else (word,))}
+    parts = {name: part for name, part in asked.items() if part is not None}
+    if not parts:
+        return {}
+    folder: Path = options["output"]
+    files = {name: folder / f"{part.experiment.name}.json" for name, part in parts.items()}
+    try:
+        results = run_experiments(parts.values(), **options)
+    except KeyboardInterrupt:
+        place = f"the result files of {folder}" if several else files[word]
+        write_error(
+            f"interrupted; finished cells are kept in {place}. Continue with the same command and --resume "
+            f"(gsparc reproduce {word} --resume ...)."
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    return {name: _summary(files[name], result) for name, result in zip(parts, results, strict=True)}
+
+
+def _part(name: str, wanted: dict[str, Any], *, some: bool) -> Part | None:
+    """What is asked of a table; with ``some``, what it has of the names asked for, None where that is nothing."""
+    from gsparc.experiments.runner import Part, load_table
 
     table = load_table(name)
     chosen = {key: _names(value, _known(table, key)) for key, value in wanted.items()}
-    if part:
+    if some:
         for key, names in chosen.items():
             if names is not None and key != "datasets":
                 chosen[key] = [n for n in names if n.lower() in {known.lower() for known in _known(table, key)}]
         if any(names == [] for names in chosen.values()):
             say(f"{name}: nothing of what was asked for is in this table")
             return None
-    file = options["output"] / f"{table.name}.json"
-    try:
-        result = run_experiment(table, **chosen, **options)
-    except KeyboardInterrupt:
-        write_error(
-            f"interrupted; finished cells are kept in {file}. Continue with the same command and --resume "
-            f"(gsparc reproduce {name} --resume ...)."
-        )
-        raise typer.Exit(INTERRUPTED) from None
+    return Part(table, **chosen)
+
+
+def _summary(file: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """What is printed of a result file."""
+    from gsparc.experiments.runner import failed_cells
+
     keys = ("title", "question", "x_axis", "metrics", "rows")
     return {
         "file": str(file),
