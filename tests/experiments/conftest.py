@@ -9,6 +9,8 @@ import pytest
 
 from gsparc.experiments.engine import Experiment
 
+collect_ignore = ["fake_table.py", "other_table.py"]  # what tests import by these names, and no tests
+
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Experiment:

@@ -88,17 +88,20 @@ def walk(
     return out / degrees[:, None]
 
 
-def row_steps(indptr: NDArray[np.integer], entries: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows that hold about so many entries each, and at least one row.
+def row_steps(indptr: NDArray[np.integer], entries: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that hold about so many entries each, at least one row and at most ``most``.
 
     Examples
     --------
     >>> list(row_steps(np.array([0, 2, 4, 4, 9]), 4))
     [(0, 3), (3, 4)]
+    >>> list(row_steps(np.array([0, 2, 4, 4, 9]), 4, most=2))
+    [(0, 2), (2, 3), (3, 4)]
     """
     start, rows = 0, len(indptr) - 1
     while start < rows:
         stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + entries, side="right")) - 1)
+        stop = stop if most is None else min(stop, start + most)
         yield start, stop
         start = stop
 

@@ -16,6 +16,7 @@ from gsparc.ops.laplacian import _rows_times, operator_degrees, row_steps, walk
 __all__ = ["RitzPairs", "rayleigh_ritz", "rayleigh_ritz_streamed", "solve_ritz"]
 
 _BLOCK_ENTRIES = 4_000_000
+_BLOCK_ROWS = 1 << 16  # in double precision, several times over: a graph of few edges has many rows to a block
 
 
 class RitzPairs(NamedTuple):
@@ -101,7 +102,7 @@ def rayleigh_ritz_streamed(
     offset, gram, energy = sums[0], sums[1 : width + 1], sums[width + 1 :]
     if tau:
         mean = torch.stack([part.double().sum(dim=0) for part in functions.split(1 << 18)]).sum(dim=0) / len(values)
-    for start, stop in islice(row_steps(indptr, _BLOCK_ENTRIES), share[0], None, share[1]):
+    for start, stop in islice(row_steps(indptr, _BLOCK_ENTRIES, _BLOCK_ROWS), share[0], None, share[1]):
         own = functions[start:stop].double()
         pi = (degrees[start:stop] / volume)[:, None]
         moved = own + tau * mean
