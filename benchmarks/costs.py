@@ -184,23 +184,25 @@ class Costs:
         self.disk = fitted(sizes, [disk_of(run) for run in runs])
 
     def stages(self, core_hour: float) -> list[dict[str, Any]]:
-        """What a million nodes and a million edges cost in each part."""
-        cents = 100 * core_hour / 3600
+        """What a million nodes and a million edges cost in each part; cents of a hundred million."""
+        cents = 100 * 100 * core_hour / 3600
         rows = []
         for key, title in PARTS.items():
             if key in self.seconds:
-                seconds, moved = self.seconds[key], self.moved[key]
+                seconds = self.seconds[key]
                 rows.append({"stage": title, "fixed": seconds.fixed, "nodes": seconds.nodes, "edges": seconds.edges})
-                rows[-1] |= {"root": seconds.root or None, "moved_nodes": moved.nodes, "moved_edges": moved.edges}
+                rows[-1] |= {"root": seconds.root or None}
                 rows[-1] |= {"money_nodes": cents * seconds.nodes, "money_edges": cents * seconds.edges}
         return rows
 
     def kept(self) -> list[dict[str, Any]]:
-        """Memory of each step, and disk."""
-        rows: list[dict[str, Any]] = [
-            {"what": f"own memory of {step}", **self.memory[step]._asdict()} for step in STEPS
-        ]
-        return [*rows, {"what": "store and model on disk", **self.disk._asdict()}]
+        """Memory of each step, what it moves to and from disk, and what stays there."""
+        named = {f"own memory of {step}": self.memory[step] for step in STEPS}
+        for step in STEPS:
+            parts = [model for (stage, _), model in self.moved.items() if stage == step]
+            named[f"moved by {step}"] = Model(*(sum(part[i] for part in parts) for i in range(4)))
+        named["store and model on disk"] = self.disk
+        return [{"what": what, **model._asdict()} for what, model in named.items()]
 
     def check(self, run: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Prediction against outcome."""
@@ -258,10 +260,8 @@ COLUMNS = {
         ["nodes", "per million nodes", ".2f"],
         ["edges", "per million edges", ".3f"],
         ["root", "per root of million nodes", ",.1f"],
-        ["moved_nodes", "GB moved per million nodes", ".2f"],
-        ["moved_edges", "per million edges", ".3f"],
-        ["money_nodes", "cents per million nodes", ".3f"],
-        ["money_edges", "per million edges", ".4f"],
+        ["money_nodes", "cents per 100 M nodes", ".2f"],
+        ["money_edges", "per 100 M edges", ".3f"],
     ],
     "kept": [
         ["what", "", ""],
