@@ -118,12 +118,8 @@ class _Average(torch.autograd.Function):
         return _mean(gradients[0].contiguous().clone())
 
 
-class _AverageOfEqualUse(torch.autograd.Function):
-    """:class:`_Average` where every process has the same gradient of the mean: it needs no second message."""
-
-    @staticmethod
-    def forward(ctx: object, value: Tensor) -> Tensor:
-        return _mean(value.clone())
+class _AverageOfEqualUse(_Average):
+    """Where every process has the same gradient of the mean: it needs no second message."""
 
     @staticmethod
     def backward(ctx: object, *gradients: Tensor) -> Tensor:
