@@ -11,7 +11,7 @@ from gsparc.nn.spectral_map import SpectralNet
 from gsparc.ops.ritz import solve_ritz
 from gsparc.training import spectral
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling
-from gsparc.training.spectral import SpectralTask, hold_out, values_at
+from gsparc.training.spectral import SpectralTask, at_distinct, hold_out, values_at
 
 
 @pytest.fixture
@@ -66,3 +66,14 @@ def test_shares_of_the_score_cover_everything_once(task: SpectralTask, monkeypat
         with entered(World(rank=rank, size=2)):
             parts.append(torch.cat(spectral._HeldOutScore(task, held, 0)._moments()))
     torch.testing.assert_close(parts[0] + parts[1], whole, rtol=1e-6, atol=1e-6)
+
+
+def test_each_distinct_node_is_computed_once() -> None:
+    asked: list[list[int]] = []
+
+    def double(nodes: torch.Tensor) -> torch.Tensor:
+        asked.append(nodes.tolist())
+        return 2 * nodes
+
+    assert at_distinct(double, torch.tensor([7, 3, 7, 7]), 9).tolist() == [14, 6, 14, 14]
+    assert asked == [[3, 7]]

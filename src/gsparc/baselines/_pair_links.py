@@ -23,7 +23,8 @@ from gsparc.nn.mlp import FeatureMLP
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
 from gsparc.training.links import Retrieval, mean_reciprocal_rank
 from gsparc.training.loop import LoopSettings
-from gsparc.training.spectral import hold_out
+from gsparc.training.spectral import at_distinct, hold_out
+from gsparc.training.teach import RECORDED_ROWS
 
 __all__ = ["EdgeTask", "LinkData", "LinkMLP", "PairDecoder", "PairLinks", "pair_logits"]
 
@@ -138,7 +139,7 @@ class EdgeTask:
     @property
     def capturable(self) -> bool:
         """Whether a step may be recorded: nothing in it waits for the device."""
-        return self.data.features.settle()
+        return len(self.data.train) <= RECORDED_ROWS and self.data.features.settle()
 
     def pairs(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Both ends of true edges and of random pairs, and which is which.
@@ -154,13 +155,7 @@ class EdgeTask:
     def vectors(self, *groups: Tensor) -> list[Tensor]:
         """Vectors of several groups of nodes, each distinct node computed once where that pays."""
         nodes = torch.cat([group.reshape(-1) for group in groups])
-        if not nodes.is_cuda:
-            distinct, inverse = torch.unique(nodes, return_inverse=True)
-            vectors = self.embed(distinct)[inverse]
-        elif len(nodes) < len(self.data.train):  # a GPU would wait for the number of distinct ones
-            vectors = self.embed(nodes)
-        else:
-            vectors = self.embed(torch.arange(len(self.data.train), device=nodes.device))[nodes]
+        vectors = at_distinct(self.embed, nodes, len(self.data.train))
         parts = vectors.split([group.numel() for group in groups])
         return [part.view(*group.shape, -1) for part, group in zip(parts, groups, strict=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +20,7 @@ from gsparc.ops.ritz import solve_ritz
 from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
 from gsparc.training.distributed import average
 
-__all__ = ["HeldOut", "SpectralTask", "distinct_values", "hold_out", "values_at"]
+__all__ = ["HeldOut", "SpectralTask", "at_distinct", "distinct_values", "hold_out", "values_at"]
 
 _REFERENCE_EDGES = 16_384
 _HELD_NODES = 2_000
@@ -78,18 +79,21 @@ def values_at(
     return torch.cat(parts)
 
 
-def distinct_values(module: SpectralNet, features: FeatureSource, rows: Tensor, nodes: Tensor) -> Tensor:
-    """Raw outputs at ``nodes`` (positions in ``rows``), each distinct node computed once where that pays.
+def at_distinct(compute: Callable[[Tensor], Tensor], nodes: Tensor, count: int) -> Tensor:
+    """``compute(nodes)`` for some of ``count`` nodes, each distinct one computed once where that pays.
 
-    Hubs make a third of a batch repeats. A GPU would wait for their number: it computes repeats too, or all rows where
-    there are fewer.
+    Hubs make a third of a batch repeats. A GPU would wait for their number: it computes repeats too, or all nodes
+    where there are fewer.
     """
-    if nodes.device.type == "cuda":
-        if len(nodes) < len(rows):
-            return module.raw(features.rows(rows[nodes]))
-        return module.raw(features.rows(rows))[nodes]
-    distinct, inverse = torch.unique(nodes, return_inverse=True)
-    return module.raw(features.rows(rows[distinct]))[inverse]
+    if nodes.device.type != "cuda":
+        distinct, inverse = torch.unique(nodes, return_inverse=True)
+        return compute(distinct)[inverse]
+    return compute(nodes) if len(nodes) < count else compute(torch.arange(count, device=nodes.device))[nodes]
+
+
+def distinct_values(module: SpectralNet, features: FeatureSource, rows: Tensor, nodes: Tensor) -> Tensor:
+    """Raw outputs at ``nodes``, which are positions in ``rows``."""
+    return at_distinct(lambda some: module.raw(features.rows(rows[some])), nodes, len(rows))
 
 
 class SpectralTask:
