@@ -6,8 +6,8 @@
 Processor seconds and bytes moved of each part of each step are taken as ``fixed + a x million nodes + b x million
 edges`` with no negative part, fitted so that relative errors are least. Parts that look nodes up in the index compare
 them with all its cells and scan a few; how many cells there are, and how large each is, grow as the root of the number
-of nodes: they are ``fixed + a x root``. Memory is that of a whole step. ``fit`` and ``predict`` keep arrays of nodes and
-never of edges, so theirs is ``fixed + a x million nodes``; what ``--memory`` bounds stays below it.
+of nodes: they are ``fixed + a x root``. Memory is that of a whole step. ``fit`` and ``predict`` keep arrays of nodes
+and never of edges, so theirs is ``fixed + a x million nodes``; what ``--memory`` bounds stays below it.
 
 For the check only runs of at most a tenth of the largest one are used; the largest one then says how far off the
 prediction was. Everything else is fitted on all runs. Runs must differ in edges per node, else nodes and edges cannot
