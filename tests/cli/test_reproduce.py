@@ -157,6 +157,20 @@ def test_all_takes_from_each_table_what_it_has(make, two: None, tmp_path: Path) 
     assert {name: table["cells"] for name, table in document["tables"].items()} == {"links": 4, "minibatch": 2}
 
 
+def test_all_makes_a_data_set_in_the_tables_that_have_it(
+    make, two: None, fake: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = importlib.import_module("other_table").TABLE
+    tables = {"links": fake, "minibatch": replace(small, datasets=("cora",))}
+    monkeypatch.setattr(runner, "load_table", tables.__getitem__)
+    done = make("--json", "--datasets", "generated", table="all", methods="Ours")
+    assert done.returncode == 0, done.stderr
+    assert "minibatch: nothing of what was asked for is in this table" in done.stderr
+    assert list(json.loads(done.stdout)["tables"]) == ["links"]
+    parts = [reproduce._part(name, {"datasets": ["cora,actor"]}, some=True) for name in tables]
+    assert [part and part.datasets for part in parts] == [["actor"], ["cora", "actor"]]  # actor is nobody's own
+
+
 def test_an_interrupt_of_all_names_the_folder(make, two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add, added = runner.ResultFile.add, []
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import scipy.sparse.linalg
+import torch
 
 from gsparc import Graph, SpectralMap, load_model
 from gsparc.datasets import make_blocks, make_circle
@@ -243,6 +244,32 @@ def test_options_run_and_are_ordered(options: dict) -> None:
     model = tiny(**options).fit(BLOCKS.X, graph=BLOCKS.graph)
     assert (np.diff(model.eigenvalues_) >= 0).all()
     assert ("score" in model.history_[0]) == (options != {"validation_share": 0.0})
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_feature_neighbours_of_sparse_rows_are_those_of_all_pairs(dense: bool, monkeypatch) -> None:
+    from gsparc.estimators import _base
+
+    monkeypatch.setattr(_base, "_SPARSE_BLOCK", 7)
+    rng = np.random.default_rng(0)
+    rows = (rng.random((42, 25)) * (rng.random((42, 25)) < 0.3)).astype(np.float32)
+    rows[40], rows[41] = rows[0], 0  # one twice, one empty
+    X = sp.csr_array(rows)
+    distances, ids = _base._sparse_neighbors(X, 3, torch.device("cpu"), dense=dense)
+    expected = np.linalg.norm(rows[:, None].astype(np.float64) - rows, axis=2)
+    np.testing.assert_allclose(distances, np.sort(expected, axis=1)[:, :4], atol=2e-3)
+    np.testing.assert_allclose(np.take_along_axis(expected, ids, axis=1), distances, atol=2e-3)
+    assert (np.sort(ids, axis=1)[:, 1:] > np.sort(ids, axis=1)[:, :-1]).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_finds_the_same_feature_neighbours() -> None:
+    from gsparc.estimators import _base
+
+    rng = np.random.default_rng(0)
+    X = sp.csr_array((rng.random((2_000, 300)) * (rng.random((2_000, 300)) < 0.1)).astype(np.float32))
+    one, other = (_base.feature_graph(X, 5, 0, torch.device(name)).to_scipy() for name in ("cpu", "cuda"))
+    assert abs(one - other).max() < 1e-3
 
 
 def test_projected_feature_neighbours_mostly_agree_with_the_exact_ones(monkeypatch) -> None:

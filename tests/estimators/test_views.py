@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gsparc.estimators._views as views
-from gsparc.estimators._views import NodeView, SeenNodes, dense_rows, leading_directions
+from gsparc.estimators._views import (
+    NodeView,
+    SeenNodes,
+    _directions,
+    _directions_on_device,
+    dense_rows,
+    leading_directions,
+)
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops.tokens import tokens_reference
 from gsparc.training.batches import FeatureSource, Scaling
@@ -186,6 +193,31 @@ def test_the_leading_directions_hold_most_of_low_rank_features() -> None:
     rows = dense_rows(source.rows(torch.arange(400)), 1100).numpy()
     left = rows - rows @ found @ found.T
     assert np.square(left).sum() < 1e-3 * np.square(rows).sum()
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_directions_found_by_torch_are_those_of_the_reference(form: Any) -> None:
+    rng = np.random.default_rng(0)
+    strong = rng.standard_normal((500, 20)) * np.geomspace(30, 3, 20) @ rng.standard_normal((20, 300))
+    rows = form((strong + rng.standard_normal((500, 300))).astype(np.float32))
+    one, other = (find(rows, 20, 7, CPU) for find in (_directions, _directions_on_device))
+    assert one.shape == other.shape == (300, 20)
+    np.testing.assert_allclose(other.T @ other, np.eye(20), atol=1e-5)
+    # vectors may be turned around; the space that they span may not
+    assert np.linalg.svd(one.T @ other, compute_uv=False).min() > 0.999
+    before = torch.get_rng_state()
+    np.testing.assert_array_equal(_directions_on_device(rows, 20, 7, CPU), other)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert _directions_on_device(rows[:9], 9, 7, CPU).shape == (300, 9)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_finds_the_same_directions() -> None:
+    X = counts(400, 700)
+    one, other = (leading_directions(X, Scaling.fit(X), 0, torch.device(name)) for name in ("cpu", "cuda"))
+    rows = X.toarray() / np.maximum(np.linalg.norm(X.toarray(), axis=1, keepdims=True), 1e-12)
+    kept = [np.square(rows @ found).sum() for found in (one, other)]
+    assert kept[1] == pytest.approx(kept[0], rel=2e-3)
 
 
 def test_narrow_features_are_read_as_they_are() -> None:

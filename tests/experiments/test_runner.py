@@ -110,6 +110,23 @@ def test_an_error_is_kept_in_its_cell_and_tried_again(
     assert calls(log) == ["generated | dense | Broken | 0", "generated | dense | Broken | 1"]
 
 
+def test_a_cell_without_room_beside_others_is_tried_again_at_the_end(
+    run: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_CROWDED", "Ours")
+    document = run(seeds=3, jobs=2)
+    assert failed_cells(document) == []
+    crowded = "generated | dense | Ours | 0"
+    assert calls(log).count(crowded) == 2
+    assert len(calls(log)) == 7
+    assert log.read_text(encoding="utf-8").splitlines()[-1].startswith(crowded)
+    assert document["cells"][crowded]["numbers"]["cold"] == 60.0
+    # one that was alone has all the room there is
+    log.write_text("", encoding="utf-8")
+    assert failed_cells(run(seeds=3, fresh=True)) == [crowded]
+    assert len(calls(log)) == 6
+
+
 def test_several_processes_give_the_same_rows(run: Run, log: Path) -> None:
     alone = run(seeds=3, methods=["Ours", "A", "Broken"])
     pids = {line.split()[-1] for line in log.read_text(encoding="utf-8").splitlines()}

@@ -144,9 +144,11 @@ def _part(name: str, wanted: dict[str, Any], *, some: bool) -> Part | None:
     table = load_table(name)
     chosen = {key: _names(value, _known(table, key)) for key, value in wanted.items()}
     if some:
+        anywhere = {dataset for other in TABLES for dataset in load_table(other).datasets}
         for key, names in chosen.items():
-            if names is not None and key != "datasets":
-                chosen[key] = [n for n in names if n.lower() in {known.lower() for known in _known(table, key)}]
+            own = {known.lower() for known in _known(table, key)}
+            if names is not None:  # a data set that no table has of its own is one for all of them
+                chosen[key] = [n for n in names if n.lower() in own or (key == "datasets" and n not in anywhere)]
         if any(names == [] for names in chosen.values()):
             say(f"{name}: nothing of what was asked for is in this table")
             return None

@@ -6,22 +6,23 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
-from gsparc.estimators._base import feature_graph
+from gsparc.estimators._base import CPU, feature_graph
 from gsparc.estimators._ranking import FeatureView, unit
 from gsparc.graph import Graph
 
 __all__ = ["likeness_graph", "mixed_graph"]
 
 
-def likeness_graph(X: Any, n_neighbors: int, seed: int) -> Graph:
+def likeness_graph(X: Any, n_neighbors: int, seed: int, device: torch.device = CPU) -> Graph:
     """Gaussian affinity of feature neighbours; by cosine for counts, where rare words count more."""
     view = FeatureView.fit(X)
     if not view.by_rows:
-        return feature_graph(view.rows(X), n_neighbors, seed)
+        return feature_graph(view.rows(X), n_neighbors, seed, device)
     values = X.data if sp.issparse(X) else X
     whole = bool(np.array_equal(values, np.round(values)))  # others were weighed by whoever made them
-    return feature_graph(unit(view.rows(X) if whole else X), n_neighbors, seed)
+    return feature_graph(unit(view.rows(X) if whole else X), n_neighbors, seed, device)
 
 
 def mixed_graph(likeness: Graph, edges: Graph, alpha: float) -> Graph:

@@ -20,6 +20,8 @@ from gsparc._validation import check_name
 from gsparc.exceptions import BackboneError, DamagedModelError, ModelFolderError
 from gsparc.graph import Graph
 from gsparc.model_store import bounded_tensors, read_folder, write_folder
+from gsparc.ops._knn import blocks, smallest
+from gsparc.ops._sparse import dense_pays
 from gsparc.ops.neighbors import NeighborIndex
 
 __all__ = [
@@ -37,10 +39,13 @@ __all__ = [
     "prefixed",
 ]
 
+CPU = torch.device("cpu")
 LAPLACIANS = ("sym", "k-power", "feature-edge")
 _log = logging.getLogger(__name__)
 _AFTERWARDS = {"verbose", "diffusion_time", "random_state"}  # change nothing in training; the seed counts by itself
 _EXACT_SPARSE = 20_000  # rows of sparse features up to which all pairs are compared
+_SPARSE_BLOCK = 1024  # rows that are compared with all at once
+_FILLED = {"cpu": 1 << 26, "cuda": 1 << 28}  # entries that sparse features may be filled up to for that
 _CLASSES: dict[str, type[SavedEstimator]] = {}
 Arrays = dict[str, np.ndarray]
 
@@ -187,12 +192,12 @@ class Operator:
     description: dict[str, Any]
 
 
-def feature_graph(X: Any, n_neighbors: int, seed: int) -> Graph:
+def feature_graph(X: Any, n_neighbors: int, seed: int, device: torch.device = CPU) -> Graph:
     """Gaussian affinity of feature neighbours: ``exp(-d^2 / 2 s^2)``, ``s`` the median distance."""
     n = X.shape[0]
     k = min(n_neighbors, n - 1)
     if sp.issparse(X) and n <= _EXACT_SPARSE:
-        distances, ids = _sparse_neighbors(X, k)
+        distances, ids = _sparse_neighbors(X, k, device)
     else:
         rows = _projected(X, seed) if sp.issparse(X) else X
         distances, ids = NeighborIndex.build(rows, metric="euclidean", seed=seed).search(rows, k + 1)
@@ -210,21 +215,27 @@ def _projected(X: Any, seed: int, width: int = 128) -> np.ndarray:
     return np.asarray(X @ directions, dtype=np.float32) / np.float32(width**0.5)
 
 
-def _sparse_neighbors(X: Any, k: int, chunk: int = 1024) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest rows of a sparse matrix by blocks of sparse products; only a block of scores is dense."""
-    n = X.shape[0]
-    square = np.asarray(X.multiply(X).sum(axis=1)).ravel()
-    columns = sp.csr_array(X.T)
-    distances = np.empty((n, k + 1), np.float32)
-    ids = np.empty((n, k + 1), np.int64)
-    for start in range(0, n, chunk):
-        stop = min(start + chunk, n)
-        near = square[start:stop, None] + square[None, :] - 2 * (X[start:stop] @ columns).toarray()
-        part = np.argpartition(near, k, axis=1)[:, : k + 1]
-        values = np.take_along_axis(near, part, axis=1)
-        order = np.argsort(values, axis=1, kind="stable")
-        ids[start:stop] = np.take_along_axis(part, order, axis=1)
-        distances[start:stop] = np.sqrt(np.clip(np.take_along_axis(values, order, axis=1), 0, None))
+def _sparse_neighbors(
+    X: Any, k: int, device: torch.device, *, dense: bool | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ``k + 1`` nearest rows of each row of a sparse matrix, itself among them, from products of blocks of rows.
+
+    ``dense``: whether the rows are filled up for that, on ``device``; by default where it is faster and there is room.
+    Otherwise only a block of products is ever dense.
+    """
+    n, width = X.shape
+    if dense is None:
+        dense = n * width <= _FILLED[device.type] and dense_pays(X, X, device)
+    square = torch.from_numpy(np.asarray(X.multiply(X).sum(axis=1), np.float32).ravel())
+    if dense:
+        filled, square = torch.from_numpy(X.toarray()).to(device), square.to(device)
+    else:
+        columns = sp.csr_array(X.T)
+    distances, ids = np.empty((n, k + 1), np.float32), np.empty((n, k + 1), np.int64)
+    for part in blocks(n, _SPARSE_BLOCK):
+        products = filled[part] @ filled.T if dense else torch.from_numpy((X[part] @ columns).toarray())
+        near, found = smallest(square[part, None] + square - 2 * products, k + 1)
+        distances[part], ids[part] = near.clamp_min(0).sqrt().cpu().numpy(), found.cpu().numpy()
     return distances, ids
 
 
@@ -243,11 +254,11 @@ def build_operator(
     """The affinity that the eigenfunctions belong to, cut to the components that are worth learning."""
     description: dict[str, Any] = {"laplacian": laplacian, "edges_from": "graph"}
     if graph is None:
-        graph = feature_graph(X, n_neighbors, seed)
+        graph = feature_graph(X, n_neighbors, seed, torch.device(device))
         description["edges_from"] = "feature neighbours"
     elif laplacian == "feature-edge":
-        mixed = alpha * feature_graph(X, n_neighbors, seed).to_scipy() + (1 - alpha) * graph.to_scipy()
-        graph = Graph.from_scipy(mixed)
+        near = feature_graph(X, n_neighbors, seed, torch.device(device))
+        graph = Graph.from_scipy(alpha * near.to_scipy() + (1 - alpha) * graph.to_scipy())
     count, label = graph.connected_components(device)
     nodes = np.arange(graph.num_nodes)
     if components == "large" and count > 1:

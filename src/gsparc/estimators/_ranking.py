@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 
 from gsparc.graph import Graph
+from gsparc.ops._sparse import dense_pays
 from gsparc.ops.laplacian import operator_degrees, walk
 from gsparc.training.batches import Scaling
 from gsparc.training.links import Retrieval, mean_reciprocal_rank
@@ -18,7 +19,6 @@ __all__ = ["FeatureView", "LinkWeights", "choose_weights", "leading_entries", "s
 _WIDE = 2048  # columns from which rows are cut to their leading entries
 _MOST_WORDS = 128
 _DENSE = 1 << 24  # entries made dense at once
-_DENSE_GAIN = 100  # how much more a dense product does in a second than a sparse one
 
 SMOOTH = (0.0, 0.3, 0.6, 0.9)
 SHARE = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
@@ -101,10 +101,7 @@ def leading_entries(rows: Any, most: int = _MOST_WORDS) -> Any:
 
 
 def sparse_products(left: Any, right: Any, device: torch.device) -> torch.Tensor:
-    """``left @ right.T`` of sparse rows, as a dense matrix.
-
-    Rows that were averaged over neighbours are hardly sparse any more; dense products do a hundred times as
-    much in a second as sparse ones, so those are taken where they have less than a hundred times as much to do.
+    """``left @ right.T`` of sparse rows, as a dense matrix; rows averaged over neighbours are hardly sparse any more.
 
     Examples
     --------
@@ -112,11 +109,9 @@ def sparse_products(left: Any, right: Any, device: torch.device) -> torch.Tensor
     >>> sparse_products(rows, rows, torch.device("cpu")).tolist()
     [[5.0, 0.0], [0.0, 9.0]]
     """
-    width = left.shape[1]
-    used = (np.bincount(rows.indices, minlength=width).astype(np.float64) for rows in (left, right))
-    if np.prod(list(used), axis=0).sum() * _DENSE_GAIN < left.shape[0] * right.shape[0] * width:
+    if not dense_pays(left, right, device):
         return torch.from_numpy((left @ right.T).toarray()).to(device)
-    wide, size = torch.from_numpy(left.toarray()).to(device), max(1, _DENSE // width)
+    wide, size = torch.from_numpy(left.toarray()).to(device), max(1, _DENSE // left.shape[1])
     blocks = (right[start : start + size].toarray() for start in range(0, right.shape[0], size))
     return torch.cat([wide @ torch.from_numpy(block).to(device).T for block in blocks], dim=1)
 

@@ -19,14 +19,18 @@ from gsparc.training.batches import FeatureSource, Scaling
 
 __all__ = ["NodeView", "SeenNodes", "dense_rows", "reduced_features"]
 
+CPU = torch.device("cpu")
+
 _WIDE = 1024  # columns up to which dense features are averaged as they are
 _WIDE_SPARSE = 512  # the same for sparse ones
 _DIRECTIONS = 256
+_POWER_STEPS = 3  # of the search for them
+_FILLED = 1 << 28  # entries that a GPU takes for it, sparse ones filled up
 _CACHED = 1 << 27  # numbers that are kept between epochs: 512 MB of token lists
 _SHARE = 0.3  # of the free memory of a GPU that they may take there
 _MANY = 100_000  # nodes whose neighbours are not all looked for to know those of a few
 _BLOCK = 16_384
-_LISTS = {"cpu": 4096, "cuda": 65_536}  # token lists made at once
+_LISTS = {"cpu": 4096, "cuda": 16_384}  # token lists made at once
 
 
 def dense_rows(x: Tensor | SparseRows, width: int) -> Tensor:
@@ -40,14 +44,12 @@ def dense_rows(x: Tensor | SparseRows, width: int) -> Tensor:
     return out.index_put_((row * width + x.columns,), x.values, accumulate=True).view(len(x), width)
 
 
-def leading_directions(X: Any, scaling: Scaling, seed: int) -> np.ndarray | None:
+def leading_directions(X: Any, scaling: Scaling, seed: int, device: torch.device = CPU) -> np.ndarray | None:
     """Directions ``[d, r]`` that wide features are reduced to before they are averaged; ``None``: as they are.
 
     Means over neighbourhoods of words are averages of hundreds of rows: their leading singular directions
     say nearly all, and a batch of token lists stays small. The nodes' own words are read in full beside them.
     """
-    from sklearn.utils.extmath import randomized_svd
-
     n, d = X.shape
     if d <= (_WIDE_SPARSE if sp.issparse(X) else _WIDE):
         return None
@@ -60,8 +62,25 @@ def leading_directions(X: Any, scaling: Scaling, seed: int) -> np.ndarray | None
     else:
         assert scaling.factor is not None
         sample = sample @ sp.diags_array(scaling.factor) if sp.issparse(sample) else sample * scaling.factor
-    _, _, right = randomized_svd(sample, rank, n_iter=3, random_state=seed % (2**32 - 1))  # type: ignore[arg-type]
-    return np.ascontiguousarray(right.T, dtype=np.float32)
+    find = _directions_on_device if device.type == "cuda" and sample.shape[0] * d <= _FILLED else _directions
+    return np.ascontiguousarray(find(sample, rank, seed, device), dtype=np.float32)
+
+
+def _directions(rows: Any, rank: int, seed: int, _: torch.device) -> np.ndarray:
+    """Leading right singular vectors ``[d, rank]`` of dense or sparse rows, by a randomised range finder."""
+    from sklearn.utils.extmath import randomized_svd
+
+    found = randomized_svd(rows, rank, n_iter=_POWER_STEPS, random_state=seed % (2**32 - 1))  # type: ignore[arg-type]
+    return found[2].T
+
+
+def _directions_on_device(rows: Any, rank: int, seed: int, device: torch.device) -> np.ndarray:
+    """The same on ``device``, where sparse rows are filled up."""
+    filled = torch.as_tensor(rows.toarray() if sp.issparse(rows) else rows, dtype=torch.float32, device=device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        _, _, right = torch.svd_lowrank(filled, min(rank + 10, *filled.shape), niter=_POWER_STEPS)
+    return right[:, :rank].cpu().numpy()
 
 
 class SeenNodes:
@@ -208,7 +227,7 @@ def reduced_features(X: Any, source: FeatureSource, seed: int) -> tuple[Tensor, 
 
     A typical row has norm ``sqrt(width)``, as raw ones have.
     """
-    found = leading_directions(X, source.scaling, seed)
+    found = leading_directions(X, source.scaling, seed, source.device)
     directions = None if found is None else torch.from_numpy(found).to(source.device)
     everything = torch.arange(source.num_rows, device=source.device)
     parts = [_reduce(source.rows(part), source.num_columns, directions) for part in everything.split(_BLOCK)]

@@ -235,7 +235,7 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         judges, train, free = choose_judges(view, codes, outside, held, seed)
         own_graph = graph is not None
         if self._kind == "module" and graph is None:
-            graph = feature_graph(X, self.map_.n_neighbors, seed)
+            graph = feature_graph(X, self.map_.n_neighbors, seed, device)
         fitter = Fitter(
             head_settings(self, seed),
             view,

@@ -197,7 +197,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
             return edges
         # neighbours beyond half of a cluster would tie clusters together
         near = min(self.n_neighbors, max(5, X.shape[0] // (2 * self.n_clusters)))
-        likeness = likeness_graph(X, near, seed)
+        likeness = likeness_graph(X, near, seed, resolve_device(self.device))
         return likeness if edges is None else mixed_graph(likeness, edges, alpha)
 
     def _scale(self) -> np.ndarray:

@@ -158,7 +158,8 @@ class SparcLinkPredictor(SavedEstimator):
         if X.shape[0] < 3:
             raise InputError(f"n_samples = {X.shape[0]} came, expected at least 3 nodes; 1 sample cannot be linked.")
         seed = resolve_seed(self.random_state)
-        links = feature_graph(X, 10, seed) if graph is None else check_graph(graph, X.shape[0])
+        near = graph is None
+        links = feature_graph(X, 10, seed, resolve_device(self.device)) if near else check_graph(graph, X.shape[0])
         self._fit(X, links, seed)
         return self
 

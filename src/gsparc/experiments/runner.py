@@ -191,7 +191,7 @@ def _run(work: list[Task], files: dict[str, ResultFile], jobs: int, show_progres
         for place in shared.values():
             place.mkdir()
         work = [replace(task, context=replace(task.context, shared=shared[task.table])) for task in work]
-        with closing(_results(work, jobs)) as results:  # closed at once on an interrupt, not when collected
+        with closing(_finished(work, jobs)) as results:  # closed at once on an interrupt, not when collected
             for count, (task, record) in enumerate(results, start=1):
                 files[task.table].add(task.cell, record)
                 words = f"{task.table}: " * several + task.cell.key + " failed" * ("error" in record)
@@ -254,6 +254,20 @@ def _check_present(context: Context) -> None:
         raise DataNotFoundError(
             f"{error} On the command line: --data-dir, or leave {name!r} out with --datasets.{stand_in}"
         ) from error
+
+
+def _finished(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], None, None]:
+    """Cells as they finish; those that found no room on the GPU beside other workers last, again and by fewer."""
+    while work:
+        later = []
+        with closing(_results(work, jobs)) as results:
+            for task, record in results:
+                if jobs > 1 and record.get("error", "").startswith("OutOfMemoryError"):
+                    logger.info("%s: no room on the GPU beside other workers; tried again later", task.cell.key)
+                    later.append(task)
+                else:
+                    yield task, record
+        work, jobs = later, max(1, jobs // 4)
 
 
 def _results(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], None, None]:
