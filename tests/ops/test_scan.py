@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gsparc.ops import scan
+from gsparc.ops import _scan_kernel, scan
+from gsparc.ops._scan_kernel import fused_recurrence
 from gsparc.ops.scan import kernel_scan, mamba_kernel, selective_scan, selective_scan_ref
 
 
@@ -230,3 +231,44 @@ def test_cuda_is_the_reference(length: int, monkeypatch: pytest.MonkeyPatch) -> 
     got = torch.autograd.grad(y.square().sum(), tensors)
     for one, other in zip(got, torch.autograd.grad(expected.square().sum(), tensors), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item())
+
+
+def float32_example(*sizes: int) -> list[torch.Tensor]:
+    return [x.detach().cuda().requires_grad_() for x in example(*sizes, dtype=torch.float32)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (4, 12, 70, 16), (300, 9, 256, 16), (2, 400, 8, 5)])
+def test_our_kernel_is_the_reference(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_kernel_can_run", lambda u: False)  # mamba_ssm's
+    tensors = float32_example(*sizes)
+    exact = [x.detach().double().requires_grad_() for x in tensors]
+    y, expected = selective_scan(*tensors), selective_scan_ref(*exact)
+    assert not _scan_kernel._broken
+    assert type(y.grad_fn.next_functions[0][0]).__name__ == "_FusedBackward"
+    torch.testing.assert_close(y, expected.float(), rtol=1e-4, atol=1e-4)
+    got = torch.autograd.grad(y.square().sum(), tensors)
+    for one, other in zip(got, torch.autograd.grad(expected.square().sum(), exact), strict=True):
+        torch.testing.assert_close(one, other.float(), rtol=1e-3, atol=1e-3 * other.abs().max().item())
+    again = torch.autograd.grad(selective_scan(*tensors).square().sum(), tensors)
+    assert all(torch.equal(one, other) for one, other in zip(got, again, strict=True))
+    with torch.no_grad():  # no state is kept
+        assert torch.equal(selective_scan(*tensors), y)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_without_a_compiler_goes_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(scan, "_kernel_can_run", lambda u: False)
+    monkeypatch.setattr(_scan_kernel, "_kernels", fails)
+    monkeypatch.setattr(_scan_kernel, "_broken", [])
+    tensors = float32_example(2, 5, 6, 4)
+    torch.testing.assert_close(selective_scan(*tensors), selective_scan_ref(*tensors), rtol=1e-5, atol=1e-5)
+    assert _scan_kernel._broken == [True]
+
+
+def test_our_kernel_is_for_gpus_only() -> None:
+    u, delta, A, B, C, _ = example(2, 5, 3, 4, dtype=torch.float32)
+    assert fused_recurrence(u, delta, A, B, C) is None

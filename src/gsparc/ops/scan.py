@@ -1,4 +1,4 @@
-"""The selective scan of Mamba: a readable reference, a fast one, and the CUDA kernel where it is installed."""
+"""The selective scan of Mamba: a readable reference, a fast one, and kernels for GPUs: ours, and mamba_ssm's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from gsparc.ops._scan_kernel import fused_recurrence
 
 __all__ = ["kernel_scan", "mamba_kernel", "selective_scan", "selective_scan_ref"]
 
@@ -70,7 +72,8 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
 
     Rows go through the recurrence in groups whose state stays in the cache, with a gradient written by hand; long
     sequences of few rows are cut into pieces that run side by side. Nothing but ``exp`` of numbers
-    ``<= 0`` is taken, so it cannot overflow. On CUDA the kernel of ``mamba_ssm`` is used where it is installed.
+    ``<= 0`` is taken, so it cannot overflow. On CUDA the kernel of ``mamba_ssm`` is used where it is installed, and
+    otherwise one of our own for float32.
 
     Notes
     -----
@@ -93,6 +96,9 @@ def selective_scan(u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D:
         kernel = mamba_kernel() if _kernel_can_run(u) else None
         if kernel is not None:
             return kernel_scan(kernel, u, delta, A, B, C, D).to(given)
+        y = fused_recurrence(delta * u, delta, A, B, C)
+        if y is not None:
+            return (y + D * u).to(given)
         batch, length, _ = u.shape
         # pieces cost twice the arithmetic: worth it only while a step is so small that starting it is what takes time
         side_by_side = min(-(-length // _PIECE), _rows_at_once(u, A) // (8 * max(batch, 1)))
