@@ -13,7 +13,7 @@ from gsparc.exceptions import InputError
 from gsparc.training._captured import can_capture
 from gsparc.training.checkpoints import keep_loops
 from gsparc.training.classify import ClassTask
-from gsparc.training.loop import LoopResult, LoopSettings, learning_rate_at, run_loop
+from gsparc.training.loop import LoopResult, LoopSettings, _State, learning_rate_at, rough_products, run_loop
 
 CPU = torch.device("cpu")
 
@@ -228,3 +228,49 @@ def test_recorded_classes_are_those_of_ordinary_steps(batch_size: int) -> None:
         result = run_loop(task, LoopSettings(steps=40, eval_every=5), gpu)
         losses.append([entry["loss"] for entry in result.history])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_products_are_rough_within_steps_on_a_gpu_only() -> None:
+    products = torch.backends.cuda.matmul
+    gpu, host = torch.device("cuda"), torch.device("cpu")
+    assert products.fp32_precision == "none"
+    with rough_products(host):
+        assert products.fp32_precision == "none"
+    with rough_products(gpu, enabled=False):
+        assert products.fp32_precision == "none"
+    with rough_products(gpu):
+        assert products.fp32_precision == "tf32"
+    assert products.fp32_precision == "none"
+    with pytest.raises(ValueError, match="domain|negative"), rough_products(gpu):
+        math.sqrt(-1)
+    assert products.fp32_precision == "none"
+
+
+def test_a_precision_that_the_user_has_set_stays() -> None:
+    products = torch.backends.cuda.matmul
+    try:
+        torch.set_float32_matmul_precision("highest")
+        with rough_products(torch.device("cuda")):
+            assert products.fp32_precision == "ieee"
+        assert products.fp32_precision == "ieee"
+    finally:
+        products.fp32_precision = "none"
+
+
+def test_an_objective_that_needs_all_digits_gets_them() -> None:
+    seen = {}
+
+    class Looks(Regression):
+        def __init__(self, exact: bool) -> None:
+            super().__init__()
+            self.exact = exact
+
+        def loss(self, generator: torch.Generator) -> torch.Tensor:
+            seen[self.exact] = torch.backends.cuda.matmul.fp32_precision
+            return super().loss(generator)
+
+    for exact in (False, True):
+        state = _State(Looks(exact), LoopSettings(steps=1), torch.device("cpu"))
+        state.device = torch.device("cuda")
+        state.step()
+    assert seen == {False: "tf32", True: "none"}

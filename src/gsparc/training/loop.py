@@ -6,6 +6,8 @@ import logging
 import math
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +33,7 @@ class Task(Protocol):
     A task whose ``loss`` never waits for the device and always works on the same shapes may say so with an attribute
     ``capturable = True``: on a GPU its steps are recorded and replayed. What the host must decide before each of them,
     such as the rows of the next batch, is left to a method ``draw(generator)``, which puts it where the step reads it.
+    A task with an attribute ``exact = True`` takes its steps in full single precision (see :func:`rough_products`).
     """
 
     @property
@@ -91,6 +94,25 @@ def learning_rate_at(step: int, settings: LoopSettings) -> float:
     if step < rise:
         return (step + 1) / rise
     return 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, settings.steps - rise)))
+
+
+@contextmanager
+def rough_products(device: torch.device, *, enabled: bool = True) -> Iterator[None]:
+    """Matrix products of single precision in TF32 on a GPU: steps of random batches are noisier than its rounding.
+
+    Only training steps are within. Scores of held-out nodes, Ritz values and predictions are in full single precision.
+    Where the user has set a precision of products, that stays: after
+    ``torch.set_float32_matmul_precision("highest")`` training is in full precision too.
+    """
+    products = torch.backends.cuda.matmul
+    if not enabled or device.type != "cuda" or products.fp32_precision != "none":
+        yield
+        return
+    products.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        products.fp32_precision = "none"
 
 
 class _State:
@@ -182,10 +204,12 @@ class _State:
 
     def step(self) -> None:
         """Draw a batch, follow its gradient; the loss is added to ``losses`` without waiting for it."""
+        half = {"dtype": torch.bfloat16, "enabled": self.settings.bf16}
         cache = not self.captured  # cached casts of weights would be read again in every replay
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.settings.bf16, cache_enabled=cache):
-            loss = self.task.loss(self.generator)
-        loss.backward()
+        with rough_products(self.device, enabled=not getattr(self.task, "exact", False)):
+            with torch.autocast(self.device.type, cache_enabled=cache, **half):
+                loss = self.task.loss(self.generator)
+            loss.backward()
         average_gradients(self.parameters)
         nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
         self.optimizer.step()

@@ -144,6 +144,11 @@ class SpectralTask:
         """Whether a step may be recorded: nothing in it waits for the device."""
         return self.objective == "contrastive" and self.features.settle()
 
+    @property
+    def exact(self) -> bool:
+        """Whether steps need all digits: an output layer that undoes correlations multiplies what rounding leaves."""
+        return self.objective == "rayleigh"
+
     def ends(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Raw outputs at both ends of ``count`` fresh edges; shared nodes are computed once."""
         source, target = self.sampler.sample(count, generator)
