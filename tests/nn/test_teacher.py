@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from gsparc.graph import Graph
 from gsparc.nn.spectral_map import InputLayer, SparseRows
-from gsparc.nn.teacher import AppnpTeacher, FixedRows, SageTeacher, _drop
+from gsparc.nn.teacher import AppnpTeacher, FixedRows, SageTeacher, _blank, _drop, _SparseProject, _thin
 from gsparc.ops.propagate import Propagation
 
 GRAPH = Graph.from_edges([[0, 1, 2, 0], [1, 2, 3, 3]], num_nodes=5)  # a ring of four, and an isolated node
@@ -79,6 +79,19 @@ def test_dropped_sparse_entries_agree_with_their_transpose() -> None:
     dropped[torch.repeat_interleave(ALL, x.pointers.diff()), x.columns] = x.values * keep * 2
     torch.testing.assert_close(out.detach(), (dropped @ layer.weight + layer.bias).detach())
     torch.testing.assert_close(layer.weight.grad, dropped.T @ coming)
+
+
+def test_zeros_in_the_place_of_dropped_entries_change_nothing() -> None:
+    rows = FixedRows(sparse_rows(DENSE), 7)
+    weight = torch.randn(7, 2, requires_grad=True)
+    keep = torch.rand(len(rows.x.values)) >= 0.5
+    found = []
+    for leave_out in (_thin, _blank):
+        parts = leave_out(rows.x, keep, 2.0), leave_out(rows._transpose, keep[rows._order], 2.0)
+        out = _SparseProject.apply(weight, *parts)
+        found.append((out.detach(), *torch.autograd.grad(out.square().sum(), weight)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_nothing_is_dropped_out_of_training_and_the_mean_is_kept_in_it() -> None:

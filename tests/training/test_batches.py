@@ -128,6 +128,19 @@ def test_thin_sparse_rows_stay_sparse() -> None:
     np.testing.assert_allclose(rows.values, 10 * np.array([1 / 3, 2 / 3, 2 / 3, 0.6, 0.8, 0.6, 0.8]), rtol=1e-6)
 
 
+def test_rows_of_a_whole_graph_stay_sparse_where_few_entries_are_filled() -> None:
+    wide = sp.csr_array(np.pad(COUNTS, ((0, 0), (0, 94))))
+    source = FeatureSource(wide, Scaling.fit(wide))
+    source._scatter = True  # as on a GPU
+    assert isinstance(source.rows(INDEX), torch.Tensor)
+    rows = source.fixed_rows(INDEX)
+    assert isinstance(rows, SparseRows)
+    assert rows.columns.tolist() == [0, 4, 5, 1, 3, 1, 3]
+    for full in (COUNTS, sp.csr_array(COUNTS)):
+        source = FeatureSource(full, Scaling.fit(full))
+        assert torch.equal(source.fixed_rows(INDEX), source.rows(INDEX))
+
+
 def test_columns_are_standardised_and_constant_ones_vanish() -> None:
     x = np.array([[1.0, 7.3, -2.0], [3.0, 7.3, 0.0], [5.0, 7.3, 8.0]], np.float32)
     scaling = Scaling.fit(x)

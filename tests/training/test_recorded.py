@@ -12,6 +12,7 @@ import torch
 
 from gsparc import SparcClassifier, SparcLinkPredictor, SpectralMap, baselines
 from gsparc.datasets import make_blocks
+from gsparc.nn.teacher import _SparseProject
 from gsparc.training import loop
 from gsparc.training._captured import Replayed
 from gsparc.training.batches import FeatureSource, Scaling
@@ -77,6 +78,24 @@ LESSONS = {
 @needs_cuda
 @pytest.mark.parametrize("name", LESSONS)
 def test_recorded_steps_teach_what_ordinary_steps_teach(name: str, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(name, words, monkeypatch)
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", ["cold brew", "GLNN", "LLP", "GraphSAGE links"])
+def test_whole_graphs_of_thin_rows_are_recorded_as_sparse_ones(
+    name: str, words: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products, product = [], _SparseProject.forward
+    monkeypatch.setattr(_SparseProject, "forward", lambda *given: (products.append(1), product(*given))[1])
+    X, y, graph = words
+    wide = sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], 20 * X.shape[1]))
+    compare(name, (wide, y, graph), monkeypatch)
+    assert products
+
+
+def compare(name: str, words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses and scores of recorded steps are about those of ordinary ones, and steps are recorded at all."""
     replays, replay = [], Replayed.__call__
     monkeypatch.setattr(Replayed, "__call__", lambda step: (replays.append(step._graph is not None), replay(step))[1])
     recorded = LESSONS[name](*words)

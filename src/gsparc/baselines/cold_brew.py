@@ -211,7 +211,7 @@ class ColdBrewBaseline(GraphTaughtBaseline):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(lesson.seed)
             teacher = StructuralTeacher(
-                FixedRows(source.rows(everyone), source.num_columns),
+                FixedRows(source.fixed_rows(everyone), source.num_columns),
                 Propagation(lesson.graph, "sym", device),
                 lesson.num_classes,
                 channels=self.channels,

@@ -120,7 +120,7 @@ class GCNBaseline(ConnectedBaseline):
         check_count("hidden_channels", self.hidden_channels, 1)
         every = torch.arange(data.source.num_rows, device=data.device)
         module = GCNNet(
-            FixedRows(data.source.rows(every), data.source.num_columns),
+            FixedRows(data.source.fixed_rows(every), data.source.num_columns),
             Propagation(data.graph, "sym", data.device),
             data.source.num_columns,
             data.num_classes,

@@ -197,7 +197,7 @@ class GraphSAGEBaseline(ClassifierMixin, BaseEstimator):
         return self
 
     def _network(self, source: FeatureSource, graph: Graph, seed: int, device: torch.device) -> SageNet:
-        rows = FixedRows(source.rows(torch.arange(source.num_rows, device=device)), source.num_columns)
+        rows = FixedRows(source.fixed_rows(torch.arange(source.num_rows, device=device)), source.num_columns)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = SageNet(

@@ -249,7 +249,7 @@ class LLPBaseline(LLPMLPBaseline):
 
     def _teach(self, data: LinkData) -> tuple[Tensor, PairDecoder]:
         """Vectors of the training nodes by a trained teacher, and its decoder."""
-        rows = FixedRows(data.features.rows(data.train), data.features.num_columns)
+        rows = FixedRows(data.features.fixed_rows(data.train), data.features.num_columns)
         net = SageLinks(rows, data.graph, data, self.hidden_channels, self.dropout).to(data.device)
         task = EdgeTask(net, net.encoder, net.decoder, data, batch_size=self.batch_size)
         steps = check_count("teacher_steps", self.teacher_steps, 1)

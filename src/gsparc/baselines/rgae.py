@@ -266,7 +266,7 @@ class RGAEBaseline(ClusterMixin, BaseEstimator):
         seed, device = resolve_seed(self.random_state), resolve_device(self.device)
         self._scaling = Scaling.fit(X)
         source = FeatureSource(X, self._scaling, device)
-        rows = FixedRows(source.rows(torch.arange(X.shape[0], device=device)), X.shape[1])
+        rows = FixedRows(source.fixed_rows(torch.arange(X.shape[0], device=device)), X.shape[1])
         sizes = X.shape[1], self.hidden_channels, self.out_channels
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

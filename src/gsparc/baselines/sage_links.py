@@ -23,7 +23,7 @@ __all__ = ["SAGELinksBaseline", "placed"]
 def placed(encoder: SageTeacher, features: FeatureSource, rows: Tensor, graph: Graph | None) -> Tensor:
     """Vectors by a trained encoder of other nodes: ``rows`` of ``features``, with the edges of ``graph`` or none."""
     other = copy.copy(encoder)  # shares the weights
-    other.x = FixedRows(features.rows(rows), features.num_columns)
+    other.x = FixedRows(features.fixed_rows(rows), features.num_columns)
     other.propagation = Propagation(Graph.empty(len(rows)) if graph is None else graph, "mean", features.device)
     return other(torch.arange(len(rows), device=features.device))
 
@@ -75,7 +75,7 @@ class SAGELinksBaseline(PairLinks):
         self.verbose = verbose
 
     def _train(self, data: LinkData) -> None:
-        rows = FixedRows(data.features.rows(data.train), data.features.num_columns)
+        rows = FixedRows(data.features.fixed_rows(data.train), data.features.num_columns)
         net = SageLinks(rows, data.graph, data, self.hidden_channels, self.dropout).to(data.device)
         task = EdgeTask(
             net,

@@ -22,6 +22,7 @@ __all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor", "rows_on"]
 _FAR = 1e6  # standard deviations
 _WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
 _PASS = 65_536  # rows looked at at once in passes over all of them
+_THIN = 0.03  # share of entries up to which the rows of a whole graph are multiplied as sparse ones everywhere
 _FILLED = 1 << 30  # bytes of sparse rows that are made dense on a GPU, where reading a dense row never waits
 
 
@@ -238,7 +239,15 @@ class FeatureSource:
         assert self._factor is not None
         return ((x - self._shift) * self._factor).clamp_(-_FAR, _FAR)
 
-    def _sparse_rows(self, index: Tensor) -> SparseRows | Tensor:
+    def fixed_rows(self, index: Tensor) -> Tensor | SparseRows:
+        """The same for rows that are multiplied as a whole in every step, such as those of all nodes of a graph.
+
+        Sparse rows with few entries stay sparse on a GPU too: where they end is known once and for all.
+        """
+        thin = self._dense is None and len(self._values) <= _THIN * self.num_rows * self.num_columns
+        return self._sparse_rows(index, scatter=False) if thin else self.rows(index)
+
+    def _sparse_rows(self, index: Tensor, *, scatter: bool | None = None) -> SparseRows | Tensor:
         starts = self._pointers[index]
         lengths = self._pointers[index + 1] - starts
         pointers = torch.zeros(len(index) + 1, dtype=torch.int64, device=self.device)
@@ -253,7 +262,7 @@ class FeatureSource:
             norm = torch.zeros(len(index), device=self.device, dtype=torch.float64)
             norm.index_add_(0, row, values.double().square_()).sqrt_()  # squares may overflow in single precision
             values = (values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]).float()
-            if not self._scatter:
+            if not (self._scatter if scatter is None else scatter):
                 return SparseRows(pointers, columns, values)
         out = torch.zeros(len(index) * self.num_columns, device=self.device)
         out = out.index_put_((row * self.num_columns + columns,), values).view(len(index), -1)

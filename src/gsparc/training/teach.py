@@ -98,7 +98,7 @@ def soft_labels(
     device = torch.device(device)
     steps = default_steps(graph.num_nodes) if steps is None else steps
     everyone = torch.arange(features.num_rows, device=device)
-    rows = FixedRows(features.rows(everyone), features.num_columns)
+    rows = FixedRows(features.fixed_rows(everyone), features.num_columns)
     total = torch.zeros(features.num_rows, num_classes, device=device)
     for kind in kinds:
         check_name("teacher", kind, ("sage", "appnp"))
