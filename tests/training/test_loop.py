@@ -241,7 +241,7 @@ def test_products_are_rough_within_steps_on_a_gpu_only() -> None:
     with rough_products(gpu):
         assert products.fp32_precision == "tf32"
     assert products.fp32_precision == "none"
-    with pytest.raises(ValueError, match="domain|negative"), rough_products(gpu):
+    with pytest.raises(ValueError, match=r"domain|negative"), rough_products(gpu):
         math.sqrt(-1)
     assert products.fp32_precision == "none"
 
