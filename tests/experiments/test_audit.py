@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +55,9 @@ def test_a_model_of_the_library_passes() -> None:
     assert found["controls"][0]["noticed"]
 
 
-def leaky_part(file: Path, *rest: Any, kind: str, original: Any) -> Part:
+def leaky_part(run: audit.Run, *, kind: str, original: Any) -> Part:
     """The same cut, but with something of the whole file in it."""
-    part, whole = original(file, *rest), load_npz(file)
+    part, whole = original(run), load_npz(run.file)
     if kind == "scaled over all nodes":
         return replace(part, X=part.X / np.abs(np.asarray(whole.X)).max(axis=0))
     if kind == "degrees of the whole graph":
@@ -76,10 +75,20 @@ def leaky_part(file: Path, *rest: Any, kind: str, original: Any) -> Part:
     ],
 )
 def test_leaks_are_caught(monkeypatch: pytest.MonkeyPatch, kind: str, caught: set[int]) -> None:
-    monkeypatch.setattr(audit, "_part", partial(leaky_part, kind=kind, original=audit._part))
+    original = audit.Run.part
+    monkeypatch.setattr(audit.Run, "part", lambda run: leaky_part(run, kind=kind, original=original))
     found = leak_audit(DATA, {"leaky": fit})
     assert {i for i, row in enumerate(found["rows"]) if not row["identical"]} == caught
     assert all(row["differ"] == ["0.bin"] for row in found["rows"] if not row["identical"])
+
+
+def test_several_processes_find_the_same() -> None:
+    names = ("SpectralMap", "SparcClusterer")
+    fits = {name: pipelines(smoke=True)[name] for name in names}
+    alone, together = (leak_audit(DATA, fits, jobs=jobs) for jobs in (1, 2))
+    assert together == alone
+    assert [row["estimator"] for row in alone["rows"]] == [name for name in names for _ in CHANGES]
+    assert all(row["identical"] for row in together["rows"])
 
 
 def test_a_model_that_learns_nothing_fails_the_control() -> None:

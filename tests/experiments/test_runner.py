@@ -17,7 +17,8 @@ import pytest
 from gsparc.exceptions import DataNotFoundError, GsparcError, InputError
 from gsparc.experiments import results
 from gsparc.experiments.engine import Cell, Context, Experiment
-from gsparc.experiments.runner import Task, _results, failed_cells, run_experiment
+from gsparc.experiments.runner import Task, _run_cell, failed_cells, run_experiment
+from gsparc.experiments.workers import as_finished
 
 Run = Callable[..., dict[str, Any]]
 
@@ -255,7 +256,7 @@ def test_a_worker_that_dies_is_reported(fake: Experiment) -> None:
     cells = [Cell("generated", "dense", name, seed) for name in ("Ours", "Dies") for seed in (0, 1)]
     work = [Task(fake.name, fake.module, cell, Context("generated", "cpu")) for cell in cells]
     with pytest.raises(GsparcError, match=r"a worker process was killed.*--resume"):
-        list(_results(work, 2))
+        list(as_finished(_run_cell, work, 2))
 
 
 def test_a_folder_that_cannot_be_written(run: Run, fake: Experiment, tmp_path: Path) -> None:

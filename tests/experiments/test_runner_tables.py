@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gsparc.exceptions import DataNotFoundError, InputError
-from gsparc.experiments import runner
+from gsparc.experiments import runner, workers
 from gsparc.experiments.engine import Experiment
 from gsparc.experiments.runner import Part, Task, failed_cells, run_experiment, run_experiments
 
@@ -61,8 +61,8 @@ def test_a_common_run_gives_the_files_of_single_ones(
         run_experiment(table, output=alone, settings=["dense"], methods=methods, **USUAL)
     log.write_text("", encoding="utf-8")
     pools = []
-    make = runner.ProcessPoolExecutor
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", lambda *a, **k: pools.append(make(*a, **k)) or pools[-1])
+    make = workers.ProcessPoolExecutor
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", lambda *a, **k: pools.append(make(*a, **k)) or pools[-1])
     documents = run(methods, jobs=jobs)
     assert len(pools) == (0 if jobs == 1 else 1)
     assert len({pid for _, pid in lines(log)}) <= jobs  # a pool for each table would have had processes of its own
@@ -163,12 +163,12 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     """Fills with what would be run; nothing is."""
     seen: list[Task] = []
 
-    def noted(work: list[Task], jobs: int) -> Iterator[Any]:
+    def noted(_: Any, work: list[Task], jobs: int) -> Iterator[Any]:
         assert all(task.context.shared is not None and task.context.shared.is_dir() for task in work)
         seen.extend(work)
         yield from ()
 
-    monkeypatch.setattr(runner, "_results", noted)
+    monkeypatch.setattr(runner, "as_finished", noted)
     return seen
 
 

@@ -107,7 +107,9 @@ def run(
     if table != "audit":
         document["tables"] = _run_tables(table, wanted, options)
     if table in ("audit", "all"):
-        document["audit"] = _run_audit(datasets if table == "audit" else None, {**common, "resume": resume})
+        document["audit"] = _run_audit(
+            datasets if table == "audit" else None, {**common, "jobs": jobs, "resume": resume}
+        )
     document["page"] = _page(folder, needed=table == "all")
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)

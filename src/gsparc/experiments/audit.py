@@ -12,6 +12,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from gsparc.datasets.npz import load_npz, save_npz
 from gsparc.experiments.engine import SMALL_GRAPH, Context
 from gsparc.experiments.provenance import commit, hardware, versions
 from gsparc.experiments.results import write_json
+from gsparc.experiments.workers import as_finished
 from gsparc.graph import Graph
 from gsparc.splits import ColdStartSplit
 
-__all__ = ["CHANGES", "Nodes", "Part", "leak_audit", "model_bytes", "pipelines", "run_audit"]
+__all__ = ["CHANGES", "Nodes", "Part", "Pipeline", "leak_audit", "model_bytes", "pipelines", "run_audit"]
 
 _FILE = "audit.json"
 _UNCHANGED, _CONTROL = "as it is", "features of one seen node changed"
@@ -125,34 +127,44 @@ def _taken(data: Dataset, order: Ids) -> Dataset:
     return replace(data, X=data.X[order], y=np.asarray(data.y)[order], graph=data.graph[order], node_ids=ids)
 
 
+@dataclass(frozen=True)
+class Pipeline:
+    """An estimator under test, on the CPU, where equal input promises equal bytes; a worker can be sent it."""
+
+    name: str
+    random_state: int = 0
+    smoke: bool = False
+
+    def __call__(self, part: Part) -> Any:
+        from gsparc.estimators import SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap
+
+        common: Record = {"random_state": self.random_state, "device": "cpu"}
+        small: Record = _SMALL if self.smoke else {"map": {}, "heads": {}, "links": {}}
+        fresh: Record = {"spectral_map": SpectralMap(**small["map"])} if self.smoke else {}
+        kind, _, backbone = self.name.partition(", ")
+        if kind == "SpectralMap":
+            return SpectralMap(**small["map"], **common).fit(part.X, graph=part.graph)
+        if kind == "SparcClusterer":
+            return SparcClusterer(int(part.y.max()) + 1, **fresh, **common).fit(part.X, graph=part.graph)
+        if kind == "SparcLinkPredictor":
+            return SparcLinkPredictor(**small["links"], **common).fit(part.X, graph=part.graph)
+        model = SparcClassifier(backbone, **fresh, **small["heads"], **common)
+        return model.fit(part.X, part.y, graph=part.graph, validation=part.validation)
+
+
+_SMALL: Record = {
+    "map": {"n_components": 4, "hidden_channels": (8,), "max_steps": 20, "batch_size": 64},
+    "heads": {"hidden_channels": 8, "max_steps": 3},
+    "links": {"n_components": 8, "n_maps": 2, "hidden_channels": (8,), "batch_size": 64}
+    | {"spectral_steps": 10, "refine_steps": 20},
+}
+
+
 def pipelines(*, random_state: int = 0, smoke: bool = False) -> dict[str, Fit]:
-    """The estimators under test by name, on the CPU, where equal input promises equal bytes."""
-    from gsparc.estimators import SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap
-
-    common: Record = {"random_state": random_state, "device": "cpu"}
-    map_: Record = {}
-    heads: Record = {}
-    links: Record = {}
-    if smoke:
-        map_ = {"n_components": 4, "hidden_channels": (8,), "max_steps": 20, "batch_size": 64}
-        heads = {"spectral_map": SpectralMap(**map_), "hidden_channels": 8, "max_steps": 3}
-        links = {"n_components": 8, "n_maps": 2, "hidden_channels": (8,), "batch_size": 64}
-        links |= {"spectral_steps": 10, "refine_steps": 20}
-
-    def classifier(backbone: str) -> Fit:
-        return lambda part: SparcClassifier(backbone, **heads, **common).fit(
-            part.X, part.y, graph=part.graph, validation=part.validation
-        )
-
-    def clusterer(part: Part) -> Any:
-        few: Record = {"spectral_map": SpectralMap(**map_)} if smoke else {}
-        return SparcClusterer(int(part.y.max()) + 1, **few, **common).fit(part.X, graph=part.graph)
-
-    fits: dict[str, Fit] = {"SpectralMap": lambda part: SpectralMap(**map_, **common).fit(part.X, graph=part.graph)}
-    fits |= {f"SparcClassifier, {name}": classifier(name) for name in ("auto", "gcn", "phormer", "samba")}
-    fits["SparcClusterer"] = clusterer
-    fits["SparcLinkPredictor"] = lambda part: SparcLinkPredictor(**links, **common).fit(part.X, graph=part.graph)
-    return fits
+    """The estimators under test by name; those that take longest come first."""
+    classifiers = [f"SparcClassifier, {backbone}" for backbone in ("auto", "gcn", "phormer", "samba")]
+    names = [*classifiers, "SparcLinkPredictor", "SparcClusterer", "SpectralMap"]
+    return {name: Pipeline(name, random_state, smoke) for name in names}
 
 
 def model_bytes(model: Any, folder: Path) -> dict[str, str]:
@@ -171,6 +183,7 @@ def leak_audit(
     *,
     split: str = "dense",
     random_state: int = 0,
+    jobs: int = 1,
     show_progress: bool = False,
 ) -> Record:
     """Fit each pipeline from every version of a data set's file and compare the saved models.
@@ -185,6 +198,8 @@ def leak_audit(
         Which nodes are cold: a name that :class:`~gsparc.splits.ColdStartSplit` knows.
     random_state : int
         Seed of the split and of the changes.
+    jobs : int
+        Processes; with several, ``fits`` must be objects that can be sent to them.
     show_progress : bool
         A bar on standard error.
 
@@ -199,22 +214,27 @@ def leak_audit(
     data = replace(data, node_ids=np.array([f"n{i}" for i in range(n)]), feature_names=None)
     (fold,) = ColdStartSplit(split, random_state=random_state).folds(data.X, data.y, data.groups)
     nodes = Nodes(fold.seen, fold.val, fold.cold)
-    rows, controls, done = [], [], 0
+    rows, controls = [], []
     with (
         tempfile.TemporaryDirectory(prefix="gsparc-audit-") as place,
         progress_bar("audit", len(fits) * (len(CHANGES) + 2), show=show_progress) as bar,
     ):
-        folder = Path(place)
-        files = _write_files(data, nodes, random_state, folder)
-        for name, fit in fits.items():
-            found: dict[str, dict[str, str]] = {}
-            for change, file in files.items():
-                found[change] = model_bytes(fit(_part(file, data, nodes, fold.labelled)), folder / "model")
-                done += 1
-                bar.update(done, last=name)
-            expected, control = found.pop(_UNCHANGED), found.pop(_CONTROL)
-            controls.append({"estimator": name, "change": _CONTROL, "noticed": control != expected})
-            rows += [_row(name, change, expected, digests) for change, digests in found.items()]
+        files = _write_files(data, nodes, random_state, Path(place))
+        names = np.asarray(data.node_ids)
+        work = [
+            Run(name, change, fit, file, names[nodes.seen], names[nodes.val], np.isin(nodes.seen, fold.labelled))
+            for name, fit in fits.items()
+            for change, file in files.items()
+        ]
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        with closing(as_finished(_digests, work, jobs)) as results:
+            for run, digests in results:
+                found[run.name, run.change] = digests
+                bar.update(len(found), last=run.name)
+    for name in fits:
+        expected, control = found[name, _UNCHANGED], found[name, _CONTROL]
+        controls.append({"estimator": name, "change": _CONTROL, "noticed": control != expected})
+        rows += [_row(name, change, expected, found[name, change]) for change in CHANGES]
     return {"rows": rows, "controls": controls, "cold_nodes": len(nodes.cold), "seen_nodes": len(nodes.seen)}
 
 
@@ -233,14 +253,31 @@ def _seen_changed(data: Dataset, nodes: Nodes, rng: np.random.Generator) -> Data
     return replace(data, X=_with_rows_of(data.X, nodes.seen[:1], nodes.seen[-1:], 2))
 
 
-def _part(file: Path, original: Dataset, nodes: Nodes, labelled: Ids) -> Part:
-    """What may be used of a file: found by the nodes' names, as positions differ between the files."""
-    data = load_npz(file)
-    names = np.asarray(original.node_ids)
-    seen, val = (data.graph.ids_to_index(names[where]) for where in (nodes.seen, nodes.val))
-    labels = np.asarray(data.y)
-    y = np.where(np.isin(nodes.seen, labelled), labels[seen], -1)
-    return Part(data.X[seen], y, data.graph[seen], (data.X[val], labels[val]))
+@dataclass(frozen=True)
+class Run:
+    """One fit of the leak test: which pipeline from which file, and whose nodes it may use, by name."""
+
+    name: str
+    change: str
+    fit: Fit
+    file: Path
+    seen: NDArray[Any]
+    val: NDArray[Any]
+    labelled: NDArray[np.bool_]  # of the seen
+
+    def part(self) -> Part:
+        """What may be used of the file: found by the nodes' names, as positions differ between the files."""
+        data = load_npz(self.file)
+        seen, val = (data.graph.ids_to_index(names) for names in (self.seen, self.val))
+        labels = np.asarray(data.y)
+        y = np.where(self.labelled, labels[seen], -1)
+        return Part(data.X[seen], y, data.graph[seen], (data.X[val], labels[val]))
+
+
+def _digests(run: Run) -> dict[str, str]:
+    """Fit, save, and the digest of every file of the model."""
+    with tempfile.TemporaryDirectory(prefix="gsparc-audit-") as place:
+        return model_bytes(run.fit(run.part()), Path(place) / "model")
 
 
 def _row(estimator: str, change: str, expected: dict[str, str], found: dict[str, str]) -> Record:
@@ -265,6 +302,7 @@ def run_audit(
     generated: bool = False,
     resume: bool = False,
     random_state: int = 0,
+    jobs: int = 1,
     show_progress: bool = True,
 ) -> Record:
     """The leak test on all estimators of the library, written to ``output/audit.json``.
@@ -279,7 +317,7 @@ def run_audit(
         return before
     context = Context(dataset, "cpu", smoke, data_dir, generated)
     fits = pipelines(random_state=random_state, smoke=smoke)
-    found = leak_audit(context.data, fits, random_state=random_state, show_progress=show_progress)
+    found = leak_audit(context.data, fits, random_state=random_state, jobs=jobs, show_progress=show_progress)
     document = {
         **same,
         "title": "Leak test of the whole pipeline.",

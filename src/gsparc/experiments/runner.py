@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import importlib
 import logging
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Generator, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, replace
-from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from gsparc._runtime import progress_bar, resolve_device
 from gsparc._validation import check_count
-from gsparc.exceptions import GsparcError, InputError
+from gsparc.exceptions import InputError
 from gsparc.experiments.engine import Cell, Context, Experiment, plan
-from gsparc.experiments.provenance import cores
 from gsparc.experiments.results import ResultFile, plain
+from gsparc.experiments.workers import as_finished
 
 __all__ = ["Part", "failed_cells", "load_table", "run_experiment", "run_experiments"]
 
@@ -260,7 +254,7 @@ def _finished(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], Non
     """Cells as they finish; those that found no room on the GPU beside other workers last, again and by fewer."""
     while work:
         later = []
-        with closing(_results(work, jobs)) as results:
+        with closing(as_finished(_run_cell, work, jobs)) as results:
             for task, record in results:
                 if jobs > 1 and record.get("error", "").startswith("OutOfMemoryError"):
                     logger.info("%s: no room on the GPU beside other workers; tried again later", task.cell.key)
@@ -268,51 +262,6 @@ def _finished(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], Non
                 else:
                     yield task, record
         work, jobs = later, max(1, jobs // 4)
-
-
-def _results(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], None, None]:
-    """Cells as they finish."""
-    if jobs == 1 or len(work) <= 1:
-        for task in work:
-            yield task, _run_cell(task)
-        return
-    before = set(multiprocessing.active_children())
-    workers = min(jobs, len(work))
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),  # CUDA and threads do not survive a fork
-        initializer=_start_worker,
-        initargs=(max(1, cores() // workers),),
-    )
-    try:
-        futures = {pool.submit(_run_cell, task): task for task in work}
-        for future in as_completed(futures):
-            yield futures.pop(future), future.result()
-        pool.shutdown()
-    except BrokenProcessPool as error:
-        raise GsparcError(
-            "a worker process was killed, most often for want of memory. Finished cells are kept: run again with "
-            "--resume and fewer --jobs."
-        ) from error
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - before:
-            child.terminate()  # after an interrupt they are in the middle of a cell
-            child.join()
-
-
-def _start_worker(threads: int) -> None:
-    """In a new worker: its share of the cores, no interrupts of its own, and an end when the parent ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent answers it
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # torch and faiss are loaded later, and read it then
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)  # the parent was killed: nobody is left to take the result
 
 
 def _run_cell(task: Task) -> Record:

@@ -1,0 +1,74 @@
+"""Pieces of work in several processes, which end with the run whatever happens to it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+from gsparc.exceptions import GsparcError
+from gsparc.experiments.provenance import cores
+
+__all__ = ["as_finished"]
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def as_finished(
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], jobs: int
+) -> Generator[tuple[Piece, Result], None, None]:
+    """Each piece with what ``work`` makes of it, as they finish; by ``jobs`` processes that share the cores, or here.
+
+    Examples
+    --------
+    >>> list(as_finished(len, ["a", "few"], 1))
+    [('a', 1), ('few', 3)]
+    """
+    if jobs == 1 or len(pieces) <= 1:
+        for piece in pieces:
+            yield piece, work(piece)
+        return
+    before = set(multiprocessing.active_children())
+    workers = min(jobs, len(pieces))
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),  # CUDA and threads do not survive a fork
+        initializer=_start_worker,
+        initargs=(max(1, cores() // workers),),
+    )
+    try:
+        futures = {pool.submit(work, piece): piece for piece in pieces}
+        for future in as_completed(futures):
+            yield futures.pop(future), future.result()
+        pool.shutdown()
+    except BrokenProcessPool as error:
+        raise GsparcError(
+            "a worker process was killed, most often for want of memory. Finished cells are kept: run again with "
+            "--resume and fewer --jobs."
+        ) from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()  # after an interrupt they are in the middle of a piece
+            child.join()
+
+
+def _start_worker(threads: int) -> None:
+    """In a new worker: its share of the cores, no interrupts of its own, and an end when the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent answers it
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # torch and faiss are loaded later, and read it then
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)  # the parent was killed: nobody is left to take the result
