@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from gsparc.experiments import minibatch
 from gsparc.experiments.engine import Cell, Context, plan
 from gsparc.experiments.minibatch import EPOCHS, TABLE, batch_shape, first_reached
 
@@ -52,6 +56,23 @@ def test_random_batches_reach_their_own_end_and_repeat() -> None:
     numbers = TABLE.run(cell, context)
     assert numbers["reached"] == 100.0
     assert TABLE.run(cell, context)["accuracy"] == numbers["accuracy"]
+
+
+def test_the_run_that_others_are_measured_by_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context("generated", device="cpu", smoke=True, shared=tmp_path)
+    spectral = TABLE.run(Cell("generated", "paper", "Spectral batches", 2), context)
+    minibatch._random_batches.cache_clear()  # as in another worker
+    trained = []
+    train = minibatch._train
+    monkeypatch.setattr(minibatch, "_train", lambda *given: (trained.append(given[2]), train(*given))[1])
+    numbers = TABLE.run(Cell("generated", "paper", "Random batches", 2), context)
+    assert trained == []
+    alone = TABLE.run(Cell("generated", "paper", "Random batches", 2), replace(context, shared=None))
+    assert trained == ["random"]
+    assert numbers["accuracy"] == alone["accuracy"]
+    assert spectral["reached"] == (100.0 if max(spectral["accuracy"]) >= alone["accuracy_last"] else 0.0)
+    TABLE.run(Cell("generated", "paper", "Random batches", 3), context)  # another seed is another run
+    assert trained == ["random", "random"]
 
 
 def test_noise_is_for_generated_graphs_only_and_changes_what_is_learned() -> None:

@@ -15,11 +15,13 @@ much there is decides which batches are better, so several amounts are shown, no
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from gsparc.experiments.engine import GENERATED_SIZES, Cell, Context, Experiment, Method, Metric
+from gsparc.experiments.results import write_json
 
 __all__ = ["TABLE", "batch_shape", "first_reached"]
 
@@ -53,7 +55,19 @@ def first_reached(curve: Sequence[float], target: float) -> int | None:
     return next((number for number, value in enumerate(curve, start=1) if value >= target), None)
 
 
-@lru_cache(maxsize=2)  # the run of random batches, which the others are measured by, and one more
+@lru_cache(maxsize=1)
+def _random_batches(context: Context, setting: str, seed: int) -> dict[str, Any]:
+    """The run that all others with this seed are measured by: made once, and left for the other workers."""
+    if context.shared is None:
+        return _train(context, setting, "random", seed)
+    file = context.shared / f"{context.dataset}, {setting}, {seed}.json"
+    if file.is_file():
+        return json.loads(file.read_text(encoding="utf-8"))
+    found = _train(context, setting, "random", seed)
+    write_json(file, found)
+    return found
+
+
 def _train(context: Context, setting: str, partition: str, seed: int) -> dict[str, Any]:
     """Curves of one run."""
     import numpy as np
@@ -98,8 +112,10 @@ def run(cell: Cell, context: Context) -> dict[str, Any]:
     """One run, and how soon it is as good as random batches are in the end."""
     if cell.setting in _NOISY and not context.is_generated:
         return {"not_applicable": "added noise is for generated graphs, whose own features are too easy"}
-    target = _train(context, cell.setting, "random", cell.seed)["accuracy"][-1]
-    found = _train(context, cell.setting, _PARTITIONS[cell.method], cell.seed)
+    usual = _random_batches(context, cell.setting, cell.seed)
+    target = usual["accuracy"][-1]
+    random = cell.method == _RANDOM
+    found = usual if random else _train(context, cell.setting, _PARTITIONS[cell.method], cell.seed)
     curve, seconds, making = found["accuracy"], found["training_seconds"], found["partition_seconds"]
     reached = first_reached(curve, target)
     numbers: dict[str, Any] = {
