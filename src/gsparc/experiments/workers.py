@@ -50,8 +50,8 @@ def as_finished(
         pool.shutdown()
     except BrokenProcessPool as error:
         raise GsparcError(
-            "a worker process was killed, most often for want of memory. Finished cells are kept: run again with "
-            "--resume and fewer --jobs."
+            "a worker process was killed, most often for want of memory. Run again with fewer --jobs; with --resume "
+            "finished cells are kept."
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
