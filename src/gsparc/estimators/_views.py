@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gsparc._runtime import timed
+from gsparc.estimators._base import CPU
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops._grown_tokens import grown_tokens
 from gsparc.ops.neighbors import NeighborIndex
@@ -18,8 +19,6 @@ from gsparc.ops.tokens import TokenIndex
 from gsparc.training.batches import FeatureSource, Scaling
 
 __all__ = ["NodeView", "SeenNodes", "dense_rows", "reduced_features"]
-
-CPU = torch.device("cpu")
 
 _WIDE = 1024  # columns up to which dense features are averaged as they are
 _WIDE_SPARSE = 512  # the same for sparse ones

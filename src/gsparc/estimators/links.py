@@ -158,9 +158,9 @@ class SparcLinkPredictor(SavedEstimator):
         if X.shape[0] < 3:
             raise InputError(f"n_samples = {X.shape[0]} came, expected at least 3 nodes; 1 sample cannot be linked.")
         seed = resolve_seed(self.random_state)
-        near = graph is None
-        links = feature_graph(X, 10, seed, resolve_device(self.device)) if near else check_graph(graph, X.shape[0])
-        self._fit(X, links, seed)
+        if graph is None:
+            graph = feature_graph(X, 10, seed, resolve_device(self.device))
+        self._fit(X, check_graph(graph, X.shape[0]), seed)
         return self
 
     def _fit(self, X: Any, graph: Graph, seed: int) -> None:
