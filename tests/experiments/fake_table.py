@@ -33,6 +33,9 @@ def run(cell: Cell, context: Context) -> dict[str, object]:
         raise ValueError("two\nlines")
     if cell.method == os.environ.get("FAKE_CROWDED") and cell.seed == 0 and not _tried_before(cell):
         raise torch.OutOfMemoryError("CUDA out of memory.")
+    lost = os.environ.get("FAKE_LOST")
+    if lost == "all" or (lost == cell.method and cell.seed == 0 and not _tried_before(cell)):
+        raise torch.AcceleratorError("CUDA error: device(s) is/are busy or unavailable")
     if cell.method == "Dies":
         os._exit(9)
     if cell.method == "NA":

@@ -128,6 +128,36 @@ def test_a_cell_without_room_beside_others_is_tried_again_at_the_end(
     assert len(calls(log)) == 6
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_workers_that_lost_the_gpu_are_replaced(
+    jobs: int, run: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOST", "Ours")
+    document = run(seeds=3, jobs=jobs)
+    assert failed_cells(document) == []
+    lost = "generated | dense | Ours | 0"
+    assert set(document["cells"][lost]) == {"seconds", "numbers", "device", "commit", "generated"}
+    attempts = [line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith(lost)]
+    assert len(attempts) == 2
+    assert (attempts[0] == attempts[1]) == (jobs == 1)  # another process
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_gpu_that_stays_lost_ends_the_run_and_no_cell_is_blamed(
+    jobs: int, run: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(seeds=1)
+    monkeypatch.setenv("FAKE_LOST", "all")
+    with pytest.raises(GsparcError, match=r"the GPU was lost 3 times \(AcceleratorError: .*--resume"):
+        run(seeds=3, resume=True, jobs=jobs)
+    assert failed_cells(stored(tmp_path)) == []
+    assert len(stored(tmp_path)["cells"]) == 2  # those of before
+    monkeypatch.delenv("FAKE_LOST")
+    log.write_text("", encoding="utf-8")
+    assert len(run(seeds=3, resume=True)["cells"]) == 6
+    assert len(calls(log)) == 4
+
+
 def test_several_processes_give_the_same_rows(run: Run, log: Path) -> None:
     alone = run(seeds=3, methods=["Ours", "A", "Broken"])
     pids = {line.split()[-1] for line in log.read_text(encoding="utf-8").splitlines()}

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Generator, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from typing import Any
 
 from gsparc._runtime import progress_bar, resolve_device
 from gsparc._validation import check_count
-from gsparc.exceptions import InputError
+from gsparc.exceptions import GsparcError, InputError
 from gsparc.experiments.engine import Cell, Context, Experiment, plan
 from gsparc.experiments.results import ResultFile, plain
 from gsparc.experiments.workers import as_finished
@@ -25,6 +25,8 @@ __all__ = ["Part", "failed_cells", "load_table", "run_experiment", "run_experime
 logger = logging.getLogger(__name__)
 
 Record = dict[str, Any]
+
+_MOST_LOSSES = 3  # of the GPU in one run
 
 
 @dataclass(frozen=True)
@@ -251,17 +253,43 @@ def _check_present(context: Context) -> None:
 
 
 def _finished(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], None, None]:
-    """Cells as they finish; those that found no room on the GPU beside other workers last, again and by fewer."""
-    while work:
-        later = []
-        with closing(as_finished(_run_cell, work, jobs)) as results:
+    """Cells as they finish; those that found no room on the GPU beside other workers last, again and by fewer.
+
+    Once a GPU is lost to a process, nothing more will run there: the workers are ended and others take up what is left.
+    A cell in which that happens is tried once more, at the end.
+    """
+    left = {(task.table, task.cell.key): task for task in work}
+    losses: list[tuple[str, str]] = []
+    while left:
+        later = {}
+        with closing(as_finished(_run_cell, list(left.values()), jobs)) as results:
             for task, record in results:
-                if jobs > 1 and record.get("error", "").startswith("OutOfMemoryError"):
+                key = (task.table, task.cell.key)
+                lost, full = record.pop("lost", False), record.pop("no room", False)
+                if lost and key not in losses:
+                    losses.append(key)
+                    _check_losses(len(losses), record["error"])
+                    logger.info("%s: the GPU was lost; workers are started anew", task.cell.key)
+                    later[key] = task
+                    break
+                del left[key]
+                if full and jobs > 1:
                     logger.info("%s: no room on the GPU beside other workers; tried again later", task.cell.key)
-                    later.append(task)
+                    later[key] = task
                 else:
                     yield task, record
-        work, jobs = later, max(1, jobs // 4)
+            else:
+                jobs = max(1, jobs // 4)
+        left = {key: task for key, task in left.items() if key not in later} | later
+
+
+def _check_losses(count: int, error: str) -> None:
+    """Three times is no accident: the rest would fail as well, and each cell would say so."""
+    if count == _MOST_LOSSES:
+        raise GsparcError(
+            f"the GPU was lost {count} times ({error[:200]}). Finished cells are kept: see to the GPU (nvidia-smi; "
+            "where processes share it through MPS, restart its daemon) and continue with --resume."
+        )
 
 
 def _run_cell(task: Task) -> Record:
@@ -280,6 +308,7 @@ def _run_cell(task: Task) -> Record:
         if os.environ.get("GSPARC_DEBUG"):
             logger.warning("%s failed", cell.key, exc_info=True)
         record = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")}
+        record |= _gpu_trouble(error, context.device)
     record.setdefault("seconds", time.perf_counter() - start)
     _leave_room(context.device)
     record["device"] = context.device.partition(":")[0]
@@ -288,9 +317,21 @@ def _run_cell(task: Task) -> Record:
     return record
 
 
+def _gpu_trouble(error: Exception, device: str) -> Record:
+    """Whether an error says that a GPU had no room left, or that it is lost to this process."""
+    import torch
+
+    full = isinstance(error, torch.OutOfMemoryError) or "CUDA error: out of memory" in str(error)
+    if full:
+        return {"no room": True}
+    lost = isinstance(error, torch.AcceleratorError) or (device.startswith("cuda") and not torch.cuda.is_available())
+    return {"lost": True} if lost else {}
+
+
 def _leave_room(device: str) -> None:
     """Hand back what a cell held of a GPU: other workers may need it before this one does again."""
     if device.startswith("cuda"):
         import torch
 
-        torch.cuda.empty_cache()
+        with suppress(torch.AcceleratorError):  # of a GPU that is lost nothing is held
+            torch.cuda.empty_cache()

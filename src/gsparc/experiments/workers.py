@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -16,6 +18,8 @@ from gsparc.exceptions import GsparcError
 from gsparc.experiments.provenance import cores
 
 __all__ = ["as_finished"]
+
+_GRACE = 10.0  # seconds that a worker has for what it has begun on the GPU
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -55,14 +59,20 @@ def as_finished(
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - before:
+        children = set(multiprocessing.active_children()) - before
+        for child in children:
             child.terminate()  # after an interrupt they are in the middle of a piece
-            child.join()
+        for child in children:
+            child.join(_GRACE)
+            if child.is_alive():  # in a long call outside Python, where no signal is heard
+                child.kill()
+                child.join()
 
 
 def _start_worker(threads: int) -> None:
     """In a new worker: its share of the cores, no interrupts of its own, and an end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent answers it
+    signal.signal(signal.SIGTERM, lambda *_: _leave())
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # torch and faiss are loaded later, and read it then
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -71,4 +81,17 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
-        os._exit(1)  # the parent was killed: nobody is left to take the result
+        _leave()  # the parent was killed: nobody is left to take the result
+
+
+def _leave() -> None:
+    """End this process at once, but not in the middle of work on the GPU.
+
+    Processes may share a GPU through NVIDIA's MPS. One that ends with work outstanding can take the service, and so
+    the GPU of all others and of the next run, with it.
+    """
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(Exception):  # a GPU that is lost, or a recording under way: nothing to wait for
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    os._exit(1)
