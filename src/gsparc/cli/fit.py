@@ -25,6 +25,7 @@ from gsparc.cli.fit_usage import (
 from gsparc.cli.processes import JoinTimeout, Processes, start_processes, together
 
 NAME = "fit"
+_HOLDOUT = 0.2
 _KINDS = "CSV, TSV, Parquet, Feather, Arrow or JSON lines"
 
 
@@ -75,8 +76,11 @@ def run(
         int | None, typer.Option("--clusters", min=2, help="How many clusters. Default: as many as classes.")
     ] = None,
     holdout: Annotated[
-        float, typer.Option("--holdout", min=0.0, max=0.8, help="Share of the rows that pretend to be new.")
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            "--holdout", min=0.0, max=0.8, show_default=str(_HOLDOUT), help="Share of the rows that pretend to be new."
+        ),
+    ] = None,
     index_memory: Annotated[
         str | None,
         typer.Option(
@@ -143,6 +147,7 @@ def run(
         said = {"--id": id_column, "--target": target, "--text": text, "--numeric": numeric, "--group": group}
         said |= {"--categorical": categorical, "--ignore": ignore, "--edge-source": edge_source}
         said |= {"--edge-target": edge_target, "--edge-weight": edge_weight}
+        said |= {"--holdout": holdout}
         refuse_beside_a_store(said, {"--report": report, "--evaluate": evaluate})
         check_folder(output)
     else:
@@ -150,6 +155,7 @@ def run(
         said = {"--id": id_column, "--text": text, "--numeric": numeric, "--categorical": categorical, "--group": group}
         said |= {"--ignore": ignore, "--edge-source": edge_source, "--edge-target": edge_target, "--task": task}
         said |= {"--edge-weight": edge_weight, "--clusters": clusters, "--resume": resume, "--report": report}
+        said |= {"--holdout": holdout}
         refuse_the_other_form(nodes is not None and recipe is None, said, evaluate)
     start_processes(processes, quiet=quiet)
     if store is not None:
@@ -194,7 +200,7 @@ def run(
                     task=task,
                     clusters=clusters,
                     backbone=backbone or "auto",
-                    holdout=holdout,
+                    holdout=_HOLDOUT if holdout is None else holdout,
                     index_memory=index_memory,
                     max_steps=max_steps,
                     device=device,

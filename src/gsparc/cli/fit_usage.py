@@ -32,13 +32,19 @@ def refuse_other_sources(*others: object) -> None:
 def refuse_beside_a_store(columns: dict[str, Any], others: dict[str, Any]) -> None:
     """What a store has settled, or what is not done with one, must not be ignored in silence."""
     for name, value in columns.items():
-        if value:
+        if _is_said(value):
             raise typer.BadParameter(
-                "what the columns are was said when the store was made: pass this to gsparc ingest.", param_hint=name
+                "what the columns are and which rows are held out was said when the store was made: pass this to "
+                "gsparc ingest.",
+                param_hint=name,
             )
     for name, value in others.items():
-        if value:
+        if _is_said(value):
             raise typer.BadParameter("it goes with --nodes and --edges, not with --store.", param_hint=name)
+
+
+def _is_said(value: Any) -> bool:
+    return value is not None and value is not False and value != []
 
 
 def refuse_the_other_form(tables: bool, said: dict[str, Any], evaluate: bool) -> None:
@@ -50,7 +56,7 @@ def refuse_the_other_form(tables: bool, said: dict[str, Any], evaluate: bool) ->
             param_hint="--evaluate",
         )
     for name, value in said.items():
-        if value and not tables:
+        if _is_said(value) and not tables:
             raise typer.BadParameter("it goes with --nodes and --edges alone.", param_hint=name)
 
 
