@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gsparc import FeatureError, Graph, SpectralMap
+from gsparc import FeatureError, Graph, InputError, SpectralMap
 from gsparc._csr import component_labels
 from gsparc._store import Store
 from gsparc.ops.ritz import rayleigh_ritz, rayleigh_ritz_streamed
@@ -113,6 +113,14 @@ def test_a_large_store_makes_a_model_that_predicts_and_is_saved(tmp_path: Path) 
     assert again.records()[0]["class"] == "red"
     assert len(again.records()[0]["near"]) == 5
     assert {record["class"] for record in again.records()[0]["near"]} <= {"red", "green", "blue"}
+
+
+def test_too_little_memory_for_the_index_is_said_before_the_training(tmp_path: Path) -> None:
+    store, told = make_store(tmp_path), []
+    chosen = FitSettings(("links",), device="cpu", max_steps=60, index_memory=1000)
+    with pytest.raises(InputError, match=r"does not fit into 1,000 bytes of memory; the smallest .* takes .* MB"):
+        model_of_store(store, chosen, progress=lambda sentence, done: told.append(sentence), whole=False)
+    assert not any("spectral map" in sentence for sentence in told)
 
 
 def test_string_ids_are_read_where_they_are_looked_at() -> None:

@@ -23,7 +23,8 @@ from gsparc.estimators.embedding import SpectralMap
 from gsparc.graph import Graph
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.ops._coded import mapped_rows
-from gsparc.ops.neighbors import NeighborIndex
+from gsparc.ops._index_memory import within
+from gsparc.ops.neighbors import EXACT_UP_TO, NeighborIndex
 from gsparc.storage.model import ABOUT, StoreModel, StringIds, coordinates_of
 from gsparc.tables.columns import Columns, EdgeColumns
 from gsparc.tables.fitting import FitSettings, Material, Split, _checked, check_settings
@@ -106,6 +107,9 @@ def fit_store(
     """
     columns = Columns.from_json(store.meta["columns"])
     check_settings(settings, columns.target)
+    if settings.index_memory is not None:  # too little is said now, not after the training
+        shape = store.num_nodes, SpectralMap().n_components
+        within(shape, settings.index_memory, "auto", exact_up_to=EXACT_UP_TO, num_cells=None)
     clock = _Clock(progress)
     with stage_times() as map_seconds:
         spectral = _map(store, settings, checkpoint, clock)
