@@ -37,6 +37,12 @@ def test_clusters() -> None:
     # 7 -> 0 (2 right), 9 -> 1 (2 right), class 2 without a cluster
     assert metrics.hungarian_accuracy(truth, clusters) == pytest.approx(4 / 6)
     assert metrics.hungarian_accuracy([0, 1, 2], [2, 0, 1]) == 1.0
+    # matched on others: 7 -> 0, 9 -> 1; a cluster and a class that the others lack are wrong
+    others = [0, 1, 1], [7, 9, 9]
+    assert metrics.hungarian_accuracy([0, 0, 1, 2, 1], [7, 9, 9, 9, 4], matched_on=others) == pytest.approx(2 / 5)
+    assert metrics.hungarian_accuracy(["a"], ["x"], matched_on=(["a", "b"], ["x", "y"])) == 1.0
+    with pytest.raises(InputError, match="two non-empty vectors"):
+        metrics.hungarian_accuracy([0], [0], matched_on=([], []))
     assert metrics.nmi([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(0.0, abs=1e-12)
     assert metrics.nmi([0, 0, 1, 1], [5, 5, 4, 4]) == pytest.approx(1.0)
     # pairs: both together 1 (of 6), in truth 2, in clusters 3; expected 2*3/6 = 1 -> (1-1)/(2.5-1) = 0

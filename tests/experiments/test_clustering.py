@@ -13,11 +13,17 @@ CONNECTED_ONLY = {"SSGC", "spectral clustering"}
 
 
 def test_agreement_by_hand() -> None:
-    y = np.array([0, 0, 0, 1, 1, -1])
-    found = clustering.agreement(y, np.array([7, 7, 3, 3, 3, 7]), "cold")
-    assert found["cold"] == pytest.approx(80)  # of five nodes with a class one is wrong
-    assert 0 < found["cold_ari"] < 100
-    assert set(found) == {"cold", "cold_nmi", "cold_ari"}
+    seen = np.array([0, 0, 0, 1, 1, -1]), np.array([7, 7, 3, 3, 3, 7])
+    found = clustering.agreement(seen)
+    assert found["connected"] == pytest.approx(80)  # of five nodes with a class one is wrong
+    assert 0 < found["connected_ari"] < 100
+    assert set(found) == {"connected", "connected_nmi", "connected_ari"}
+    # by themselves two of the three would be right (3 -> 0, 7 -> 1); by the matching of the seen one is
+    both = clustering.agreement(seen, (np.array([0, 1, 1, -1]), np.array([3, 3, 7, 3])))
+    assert both["cold"] == pytest.approx(100 / 3)
+    assert {name: both[name] for name in found} == found
+    alone = clustering.agreement(seen, (np.array([0, 0]), np.array([3, 3])))
+    assert (alone["cold"], alone["cold_nmi"]) == (0, 100)
 
 
 @pytest.mark.parametrize("method", [method.label for method in clustering.TABLE.methods])

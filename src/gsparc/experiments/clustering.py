@@ -1,8 +1,10 @@
 """The clustering figure: do clusters of connected and of cold nodes agree with the classes?
 
 Clusters are found among the seen nodes, as many as there are classes, and no method sees a label. Cold nodes join
-afterwards. Accuracy is that of the best matching of clusters to classes (Hungarian), made separately for connected and
-for cold nodes. The paper shows bars without figures, so none of its own stand beside ours.
+afterwards. Accuracy is that of the best matching of clusters to classes (Hungarian) on the connected nodes. Cold nodes
+are judged by that same matching: 81 nodes, as in Cora's split ``paper``, would find a better one by chance, and seem
+easier than the connected. NMI has no matching and stays too high for so few; ARI is right for chance.
+The paper shows bars without figures, so none of its own stand beside ours.
 """
 
 from __future__ import annotations
@@ -24,21 +26,28 @@ _CLASSES_SEEN = "Features of the seen nodes, and how many classes there are."
 _GRAPH_SEEN = "Features and edges of the seen nodes, and how many classes there are."
 
 
-def agreement(y: np.ndarray, clusters: np.ndarray, prefix: str) -> dict[str, float]:
-    """Accuracy, NMI and ARI in percent, over the nodes that have a class.
+def agreement(
+    connected: tuple[np.ndarray, np.ndarray], cold: tuple[np.ndarray, np.ndarray] | None = None
+) -> dict[str, float]:
+    """Accuracy, NMI and ARI in percent of classes and clusters, over the nodes that have a class.
 
     Examples
     --------
     >>> import numpy as np
-    >>> agreement(np.array([0, 0, 1, -1]), np.array([1, 1, 0, 0]), "cold")
-    {'cold': 100.0, 'cold_nmi': 100.0, 'cold_ari': 100.0}
+    >>> agreement((np.array([0, 0, 1, -1]), np.array([1, 1, 0, 0])))
+    {'connected': 100.0, 'connected_nmi': 100.0, 'connected_ari': 100.0}
     """
     from gsparc.metrics import ari, hungarian_accuracy, nmi
 
-    known = y >= 0
-    truth, found = y[known], clusters[known]
-    scores = {"": hungarian_accuracy(truth, found), "_nmi": nmi(truth, found), "_ari": ari(truth, found)}
-    return {f"{prefix}{name}": 100 * value for name, value in scores.items()}
+    known = connected[0] >= 0
+    matched_on = connected[0][known], connected[1][known]
+    figures = {}
+    for prefix, pair in (("connected", connected), ("cold", cold)):
+        if pair is not None:
+            truth, found = (values[pair[0] >= 0] for values in pair)
+            figures[prefix] = hungarian_accuracy(truth, found, matched_on=matched_on)
+            figures |= {f"{prefix}_nmi": nmi(truth, found), f"{prefix}_ari": ari(truth, found)}
+    return {name: 100 * value for name, value in figures.items()}
 
 
 def classes_of(data: Dataset) -> np.ndarray:
@@ -63,10 +72,8 @@ def run(cell: Cell, context: Context) -> dict[str, Any]:
     start = time.perf_counter()
     seen, predict = _clusters(cell.method, data.X[fold.seen], data.graph[fold.seen], count, context, cell.seed)
     seconds = time.perf_counter() - start
-    figures = agreement(y[fold.seen], seen, "connected")
-    if predict is not None:
-        figures |= agreement(y[fold.cold], predict(data.X[fold.cold]), "cold")
-    return {**figures, "seconds": seconds}
+    cold = None if predict is None else (y[fold.cold], predict(data.X[fold.cold]))
+    return {**agreement((y[fold.seen], seen), cold), "seconds": seconds}
 
 
 def _clusters(label: str, X: Any, graph: Any, count: int, context: Context, seed: int) -> tuple[Any, Any]:

@@ -47,8 +47,8 @@ def run(cell: Cell, context: Context) -> dict[str, Any]:
     start = time.perf_counter()
     model.fit(data.X[fold.seen], graph=data.graph[fold.seen])
     seconds = time.perf_counter() - start
-    figures = agreement(y[fold.cold], model.predict(data.X[fold.cold]), "cold")
-    return {**figures, **agreement(y[fold.seen], model.labels_, "connected"), "seconds": seconds}
+    cold = y[fold.cold], model.predict(data.X[fold.cold])
+    return {**agreement((y[fold.seen], model.labels_), cold), "seconds": seconds}
 
 
 TABLE = Experiment(

@@ -90,17 +90,27 @@ def expected_calibration_error(proba: ArrayLike, y: ArrayLike, n_bins: int = 15)
     return float(np.abs(gaps).sum() / len(truth))
 
 
-def hungarian_accuracy(y_true: ArrayLike, clusters: ArrayLike) -> float:
+def hungarian_accuracy(
+    y_true: ArrayLike, clusters: ArrayLike, *, matched_on: tuple[ArrayLike, ArrayLike] | None = None
+) -> float:
     """Accuracy under the best one-to-one matching of clusters to classes.
+
+    ``matched_on`` are classes and clusters of other nodes, which make the matching instead. A few nodes that are free
+    to choose it find a better one by chance alone; what stands for no class there is wrong here.
 
     Examples
     --------
     >>> hungarian_accuracy([0, 0, 1, 1], [5, 5, 3, 5])
     0.75
+    >>> hungarian_accuracy([0, 1], [3, 5]), hungarian_accuracy([0, 1], [3, 5], matched_on=([0, 0, 1], [5, 5, 3]))
+    (1.0, 0.0)
     """
     truth, found = _pair(y_true, clusters)
-    table = np.asarray(contingency_matrix(truth, found))
-    return float(table[linear_sum_assignment(-table)].sum() / len(truth))
+    known, where = (truth, found) if matched_on is None else _pair(*matched_on)
+    classes, names = np.unique(known), np.unique(where)
+    pairs = zip(*linear_sum_assignment(-np.asarray(contingency_matrix(known, where))), strict=True)
+    right = sum(np.count_nonzero((truth == classes[row]) & (found == names[column])) for row, column in pairs)
+    return float(right / len(truth))
 
 
 def nmi(y_true: ArrayLike, clusters: ArrayLike) -> float:
