@@ -106,6 +106,22 @@ class TestTask:
         expected = torch.nn.functional.cross_entropy(whole.logits(net), torch.from_numpy(blocks.y))
         torch.testing.assert_close(task.loss(torch.Generator()).detach(), expected)
 
+    def test_the_step_before_the_clock_leaves_no_trace(self, blocks: Dataset) -> None:
+        assert blocks.y is not None
+        whole = WholeGraph(torch.from_numpy(np.asarray(blocks.X)), blocks.graph, 1.0)
+        clusters = ClusterEdges(edge_index(blocks.graph), np.arange(240) % 7)
+        found = []
+        for warm in (False, True):
+            torch.manual_seed(0)
+            net = ClusterGCNNet(6, 4, hidden_channels=4, num_layers=2, diag_lambda=1.0, dropout=0.5)
+            task = ClusterTask(net, whole, clusters, blocks.y, 2, {})
+            if warm:
+                task.start_clock()
+            assert all(parameter.grad is None for parameter in net.parameters())
+            generator = torch.Generator().manual_seed(3)
+            found.append([float(task.loss(generator).detach()) for _ in range(5)])
+        assert found[0] == found[1]
+
 
 class TestEstimator:
     @pytest.mark.parametrize("partition", ["random", "metis", "spectral"])

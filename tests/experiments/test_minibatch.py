@@ -47,7 +47,27 @@ def test_a_smoke_cell(method: str) -> None:
     assert 1 <= numbers["epochs"] <= 3
     assert numbers["seconds_curve"][0] >= numbers["training_seconds_curve"][0] + numbers["partition_seconds"]
     assert numbers["accuracy_last"] == numbers["accuracy"][-1]
-    assert ("seconds_all" in numbers) == (numbers["reached"] == 100.0)
+    assert numbers["seconds_all"] == numbers["partition_seconds"] + numbers["seconds_training"]
+
+
+def test_a_run_that_never_gets_there_counts_all_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = {"random": [50.0, 70.0, 80.0], "spectral": [60.0, 80.5, 79.0], "metis": [60.0, 70.0, 79.0]}
+
+    def train(context: Context, setting: str, partition: str, seed: int) -> dict[str, object]:
+        accuracy = curves[partition]
+        times = {"training_seconds": [1.0, 2.0, 3.0], "partition_seconds": 10.0, "inside": 0.0}
+        return {"accuracy": accuracy, "validation": accuracy, **times}
+
+    monkeypatch.setattr(minibatch, "_train", train)
+    minibatch._random_batches.cache_clear()
+    found = {}
+    for method in ("Spectral batches", "METIS batches", "Random batches"):
+        numbers = TABLE.run(Cell("generated", "paper", method, 0), Context("generated", device="cpu"))
+        found[method] = [numbers[name] for name in ("epochs", "reached", "seconds_training", "seconds_all")]
+    minibatch._random_batches.cache_clear()
+    assert found["Spectral batches"] == [2, 100, 2, 12]
+    assert found["METIS batches"] == [4, 0, 3, 13]  # three epochs here: never is the fourth
+    assert found["Random batches"] == [3, 100, 3, 13]
 
 
 def test_random_batches_reach_their_own_end_and_repeat() -> None:
