@@ -49,6 +49,12 @@ def test_cold_nodes_among_seen_ones_by_hand() -> None:
     assert found == {"strict": 50, "loose": 100}
 
 
+def test_nobody_with_a_neighbour_has_no_share() -> None:
+    found = neighbourhood(lambda at: np.zeros((len(at), 1)), PATH, np.array([0]), np.array([4]))
+    assert set(found) == {"strict", "loose"}
+    assert all(np.isnan(value) for value in found.values())
+
+
 def test_blocks_change_nothing_and_isolated_nodes_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph.from_scipy(sp.block_diag([DATA.graph.to_scipy(), sp.csr_array((5, 5))], format="csr"))
     X = np.random.default_rng(0).standard_normal((155, 4))

@@ -89,6 +89,8 @@ def neighbourhood(
 
     degree = np.diff(truth_matrix(graph, rows, cols).indptr)
     asked = np.flatnonzero(degree)
+    if not len(asked):
+        return {"strict": float("nan"), "loose": float("nan")}
     if len(asked) > max_nodes:
         asked = np.random.default_rng(seed).choice(asked, max_nodes, replace=False)
     asked = asked[np.argsort(degree[asked], kind="stable")]  # a block is as wide as its largest degree
