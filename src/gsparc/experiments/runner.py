@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Generator, Iterable
 from contextlib import closing, suppress
@@ -26,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
-_MOST_LOSSES = 3  # of the GPU in one run
+_LOST, _NO_ROOM = "lost", "no room"  # what can be wrong with a GPU
 
 
 @dataclass(frozen=True)
@@ -255,40 +257,41 @@ def _check_present(context: Context) -> None:
 def _finished(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], None, None]:
     """Cells as they finish; those that found no room on the GPU beside other workers last, again and by fewer.
 
-    Once a GPU is lost to a process, nothing more will run there: the workers are ended and others take up what is left.
-    A cell in which that happens is tried once more, at the end.
+    A process that has lost its GPU gets nothing more done there. Its fellows may have lost it as well: all are ended,
+    and others take up what is left. A cell in which that happens is tried once more, at the end.
     """
     left = {(task.table, task.cell.key): task for task in work}
-    losses: list[tuple[str, str]] = []
+    lost: set[tuple[str, str]] = set()
     while left:
         later = {}
-        with closing(as_finished(_run_cell, list(left.values()), jobs)) as results:
+        with closing(as_finished(_run_cell, list(left.values()), jobs, apart=bool(lost))) as results:
             for task, record in results:
-                key = (task.table, task.cell.key)
-                lost, full = record.pop("lost", False), record.pop("no room", False)
-                if lost and key not in losses:
-                    losses.append(key)
-                    _check_losses(len(losses), record["error"])
-                    logger.info("%s: the GPU was lost; workers are started anew", task.cell.key)
+                key, trouble = (task.table, task.cell.key), record.pop("trouble", None)
+                if trouble == _LOST and key not in lost:
+                    lost.add(key)
                     later[key] = task
                     break
                 del left[key]
-                if full and jobs > 1:
+                if trouble == _NO_ROOM and jobs > 1:
                     logger.info("%s: no room on the GPU beside other workers; tried again later", task.cell.key)
                     later[key] = task
                 else:
                     yield task, record
             else:
                 jobs = max(1, jobs // 4)
+        if not lost.isdisjoint(later):
+            _check_gpu(task, record["error"])
+            logger.info("%s: the GPU was lost; other processes go on, and it is tried again later", task.cell.key)
         left = {key: task for key, task in left.items() if key not in later} | later
 
 
-def _check_losses(count: int, error: str) -> None:
-    """Three times is no accident: the rest would fail as well, and each cell would say so."""
-    if count == _MOST_LOSSES:
+def _check_gpu(task: Task, error: str) -> None:
+    """End the run if a new process cannot use the GPU either: all other cells would fail, and each would say so."""
+    probe = f"import torch; torch.ones(1, device={task.context.device!r}).item()"
+    if subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode:
         raise GsparcError(
-            f"the GPU was lost {count} times ({error[:200]}). Finished cells are kept: see to the GPU (nvidia-smi; "
-            "where processes share it through MPS, restart its daemon) and continue with --resume."
+            f"the GPU was lost in {task.cell.key} ({error[:200]}). Finished cells are kept: see to the GPU "
+            "(nvidia-smi; where processes share it through MPS, restart its daemon) and continue with --resume."
         )
 
 
@@ -308,7 +311,8 @@ def _run_cell(task: Task) -> Record:
         if os.environ.get("GSPARC_DEBUG"):
             logger.warning("%s failed", cell.key, exc_info=True)
         record = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")}
-        record |= _gpu_trouble(error, context.device)
+        if trouble := _gpu_trouble(error, context.device):
+            record["trouble"] = trouble  # for the parent; no part of the result
     record.setdefault("seconds", time.perf_counter() - start)
     _leave_room(context.device)
     record["device"] = context.device.partition(":")[0]
@@ -317,15 +321,14 @@ def _run_cell(task: Task) -> Record:
     return record
 
 
-def _gpu_trouble(error: Exception, device: str) -> Record:
+def _gpu_trouble(error: Exception, device: str) -> str | None:
     """Whether an error says that a GPU had no room left, or that it is lost to this process."""
     import torch
 
-    full = isinstance(error, torch.OutOfMemoryError) or "CUDA error: out of memory" in str(error)
-    if full:
-        return {"no room": True}
+    if isinstance(error, torch.OutOfMemoryError) or "CUDA error: out of memory" in str(error):
+        return _NO_ROOM
     lost = isinstance(error, torch.AcceleratorError) or (device.startswith("cuda") and not torch.cuda.is_available())
-    return {"lost": True} if lost else {}
+    return _LOST if lost else None
 
 
 def _leave_room(device: str) -> None:

@@ -26,16 +26,18 @@ Result = TypeVar("Result")
 
 
 def as_finished(
-    work: Callable[[Piece], Result], pieces: Sequence[Piece], jobs: int
+    work: Callable[[Piece], Result], pieces: Sequence[Piece], jobs: int, *, apart: bool = False
 ) -> Generator[tuple[Piece, Result], None, None]:
-    """Each piece with what ``work`` makes of it, as they finish; by ``jobs`` processes that share the cores, or here.
+    """Each piece with what ``work`` makes of it, as they finish; by ``jobs`` processes that share the cores.
+
+    What needs one process only is done here, unless it is to be ``apart``.
 
     Examples
     --------
     >>> list(as_finished(len, ["a", "few"], 1))
     [('a', 1), ('few', 3)]
     """
-    if jobs == 1 or len(pieces) <= 1:
+    if not apart and (jobs == 1 or len(pieces) <= 1):
         for piece in pieces:
             yield piece, work(piece)
         return
