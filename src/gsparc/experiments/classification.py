@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from gsparc._files import write_text
 from gsparc.experiments.engine import SMALL_GRAPH, Cell, Context, Experiment, Method, Metric
+from gsparc.experiments.workers import one_at_a_time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,10 +133,11 @@ def _shared_map(question: Question, context: Context, seed: int) -> tuple[Path |
 
     maps = context.shared / fingerprint({}, question.X, question.graph, str(seed))
     note = maps / "seconds.json"
-    if not note.is_file():
-        start = time.perf_counter()
-        _map(context, seed, maps).fit(question.X, graph=question.graph)
-        write_text(note, json.dumps(time.perf_counter() - start), "the time of a fit")
+    with one_at_a_time(maps):
+        if not note.is_file():
+            start = time.perf_counter()
+            _map(context, seed, maps).fit(question.X, graph=question.graph)
+            write_text(note, json.dumps(time.perf_counter() - start), "the time of a fit")
     return maps, float(json.loads(note.read_text(encoding="utf-8")))
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from gsparc.experiments.engine import GENERATED_SIZES, Cell, Context, Experiment, Method, Metric
 from gsparc.experiments.results import write_json
+from gsparc.experiments.workers import one_at_a_time
 
 __all__ = ["TABLE", "batch_shape", "first_reached"]
 
@@ -61,12 +62,12 @@ def _random_batches(context: Context, setting: str, seed: int) -> dict[str, Any]
     """The run that all others with this seed are measured by: made once, and left for the other workers."""
     if context.shared is None:
         return _train(context, setting, "random", seed)
-    file = context.shared / f"{context.dataset}, {setting}, {seed}.json"
-    if file.is_file():
+    folder = context.shared / f"{context.dataset}, {setting}, {seed}"
+    file = folder / "random.json"
+    with one_at_a_time(folder):
+        if not file.is_file():
+            write_json(file, _train(context, setting, "random", seed))
         return json.loads(file.read_text(encoding="utf-8"))
-    found = _train(context, setting, "random", seed)
-    write_json(file, found)
-    return found
 
 
 def _train(context: Context, setting: str, partition: str, seed: int) -> dict[str, Any]:

@@ -8,16 +8,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import TypeVar
 
 from gsparc.exceptions import GsparcError
 from gsparc.experiments.provenance import cores
 
-__all__ = ["as_finished"]
+__all__ = ["as_finished", "one_at_a_time"]
 
 _GRACE = 10.0  # seconds that a worker has for what it has begun on the GPU
 
@@ -69,6 +70,26 @@ def as_finished(
             if child.is_alive():  # in a long call outside Python, where no signal is heard
                 child.kill()
                 child.join()
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other worker is in here with this folder: what one has made there the next need not make again.
+
+    The system lets go of the folder however a process ends. Where folders cannot be held (Windows), nobody waits.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _start_worker(threads: int) -> None:
