@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from gsparc.baselines import GraphMambaBaseline, NAGphormerBaseline, SpectralGCNBaseline
+from gsparc.baselines import GCNBaseline, GraphMambaBaseline, NAGphormerBaseline, SpectralGCNBaseline, _connected
 from gsparc.baselines._connected import true_eigenvectors
 from gsparc.datasets import communities_of_blobs, make_blocks
 from gsparc.exceptions import GraphShapeError, InputError, LabelError
 from gsparc.graph import Graph
+from gsparc.training.classify import ClassTask
+from gsparc.training.loop import LoopResult, LoopSettings, run_loop
 
 DATA = communities_of_blobs(400, num_blobs=200, dim=8, within=0.95, random_state=0)  # two nodes a blob
 HIDDEN = np.arange(400) % 4 == 0
@@ -56,6 +62,36 @@ def test_hidden_labels_are_found_through_the_edges(model) -> None:
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     assert np.array_equal(fitted.classes_[probabilities.argmax(axis=1)], found)
     assert any("score" in entry for entry in fitted.history_)
+
+
+@pytest.mark.parametrize(
+    "model", [*MODELS, GCNBaseline(max_steps=150, random_state=0, device="cpu")], ids=lambda one: type(one).__name__
+)
+def test_all_labels_are_trained_on_for_the_chosen_number_of_steps(model, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[np.ndarray, dict[str, Any], LoopSettings]] = []
+
+    def watched(task: ClassTask, settings: LoopSettings, device: torch.device) -> LoopResult:
+        start = {name: value.clone() for name, value in task.module.state_dict().items()}
+        trained.append((task.rows.numpy(), start, settings))
+        return run_loop(task, settings, device)
+
+    monkeypatch.setattr(_connected, "run_loop", watched)
+    fitted = clone(model).set_params(max_steps=60).fit(DATA.X, LABELS, graph=DATA.graph)
+    (some, start, first), (rows, again, second) = trained
+    assert len(some) == 270
+    assert np.array_equal(rows, np.flatnonzero(~HIDDEN))  # all 300 of them
+    assert all(torch.equal(value, again[name]) for name, value in start.items())
+    scores = {entry["step"]: entry["score"] for entry in fitted.history_}
+    assert fitted.n_steps_ == max(scores, key=lambda step: (scores[step], step))
+    assert second == replace(first, stop_at=fitted.n_steps_)  # the same learning rates, cut off
+
+
+def test_too_few_labels_to_hold_out_are_trained_on_once() -> None:
+    few = np.full(400, -1)
+    few[:40] = DATA.y[:40]  # four would judge
+    fitted = clone(MODELS[0]).set_params(max_steps=30).fit(DATA.X, few, graph=DATA.graph)
+    assert (fitted.n_steps_, len(fitted.history_)) == (30, 2)
+    assert "score" not in fitted.history_[0]
 
 
 @names

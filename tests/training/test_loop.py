@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,17 @@ def test_among_equal_scores_the_later_weights_are_kept() -> None:
     result = run_loop(task, LoopSettings(steps=30, eval_every=10, tolerance=0.005), CPU)
     assert (result.best_step, result.best_score) == (20, 1.0)
     assert torch.equal(task.module.state_dict()["0.weight"], task.seen[1]["0.weight"])
+
+
+def test_a_loop_that_ends_before_follows_the_same_course() -> None:
+    whole, part = Regression(), Regression()
+    settings = LoopSettings(steps=60, eval_every=10)
+    run_loop(whole, settings, CPU)
+    result = run_loop(part, replace(settings, stop_at=25, eval_every=5), CPU)
+    assert (result.steps, part.calls, settings.last) == (25, 25, 60)
+    assert all(torch.equal(part.seen[3][name], value) for name, value in whole.seen[1].items())  # after twenty steps
+    assert all(torch.equal(part.seen[4][name], value) for name, value in part.module.state_dict().items())
+    assert run_loop(Regression(), replace(settings, stop_at=99), CPU).steps == 60
 
 
 def test_without_scores_all_steps_run_and_the_last_weights_stay() -> None:

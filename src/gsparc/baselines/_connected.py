@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -83,6 +83,7 @@ class ConnectedBaseline(BaseEstimator, ABC):
     _never_waits = False  # whether the network and what it reads leave a GPU to itself: its steps may be recorded
     classes_: np.ndarray
     history_: list[dict[str, float]]
+    n_steps_: int
 
     @abstractmethod
     def _network(self, data: SeenGraph) -> tuple[nn.Module, Inputs]:
@@ -95,7 +96,9 @@ class ConnectedBaseline(BaseEstimator, ABC):
     def fit(self, X: Any, y: Any, *, graph: Any) -> Self:
         """Learn from the labelled nodes of a graph; -1 marks the labels to be found.
 
-        A tenth of the labelled nodes decides when to stop, and the softmax temperature.
+        A tenth of the labelled nodes decides after how many steps to stop (``n_steps_``), and the softmax temperature.
+        Then the network is trained again from the same start on all labels, for as many steps of the same schedule.
+        ``history_`` is that of the first training, which has scores.
         """
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
@@ -106,26 +109,46 @@ class ConnectedBaseline(BaseEstimator, ABC):
             torch.manual_seed(seed)
             module, inputs = self._network(SeenGraph(X, source, graph, len(self.classes_), device, seed))
         module = module.to(device)
-        held = hold_out_labelled(codes, np.zeros(0, np.int64), seed)
-        rows = np.setdiff1d(np.flatnonzero(codes >= 0), held)
-        judge = Judge(inputs, held, codes[held]) if len(held) else None
-        settings, batch_size = self._loop(seed)
-        chunk = len(codes) if batch_size >= len(codes) else 4096
-        task = ClassTask(
-            module,
-            inputs,
-            rows,
-            codes[rows],
-            judge,
-            device,
-            batch_size=batch_size,
-            chunk=chunk,
-            capturable=self._never_waits and len(codes) <= RECORDED_ROWS,
-        )
-        self.history_ = run_loop(task, settings, device).history
-        logits = class_logits(module, inputs, torch.arange(len(codes), device=device), chunk=chunk)
-        self._proba = softmax((logits / task.temperature()).cpu().numpy())
+        temperature = self._train_twice(module, inputs, codes, device, seed)
+        everyone = torch.arange(len(codes), device=device)
+        logits = class_logits(module, inputs, everyone, chunk=self._chunk(len(codes), seed))
+        self._proba = softmax((logits / temperature).cpu().numpy())
         return self
+
+    def _train_twice(
+        self, module: nn.Module, inputs: Inputs, codes: np.ndarray, device: torch.device, seed: int
+    ) -> float:
+        """Train until held-out nodes say when to stop, then so long on all labels; returns the temperature."""
+        settings, batch_size = self._loop(seed)
+
+        def task(rows: np.ndarray, judge: Judge | None) -> ClassTask:
+            return ClassTask(
+                module,
+                inputs,
+                rows,
+                codes[rows],
+                judge,
+                device,
+                batch_size=batch_size,
+                chunk=self._chunk(len(codes), seed),
+                capturable=self._never_waits and len(codes) <= RECORDED_ROWS,
+            )
+
+        labelled, held = np.flatnonzero(codes >= 0), hold_out_labelled(codes, np.zeros(0, np.int64), seed)
+        start = {name: value.detach().clone() for name, value in module.state_dict().items()}
+        first = task(np.setdiff1d(labelled, held), Judge(inputs, held, codes[held]) if len(held) else None)
+        result = run_loop(first, settings, device)
+        self.history_, self.n_steps_ = result.history, result.best_step if len(held) else result.steps
+        if not len(held):  # all labels were trained on already
+            return 1.0
+        temperature = first.temperature()
+        module.load_state_dict(start)
+        run_loop(task(labelled, None), replace(settings, stop_at=self.n_steps_), device)
+        return temperature
+
+    def _chunk(self, count: int, seed: int) -> int:
+        """Rows at once when judging: all where a step computes all nodes anyhow."""
+        return count if self._loop(seed)[1] >= count else 4096
 
     def predict_seen_proba(self) -> np.ndarray:
         """Calibrated class probabilities of all nodes passed to fit."""

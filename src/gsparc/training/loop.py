@@ -58,6 +58,8 @@ class LoopSettings:
     ``eval_every`` steps the task is evaluated; after ``patience`` evaluations without a better
     score the loop ends, and the weights of the best evaluation are the result. A score within
     ``tolerance`` (relative) of the best counts as equal to it, and the later one is kept.
+    With ``stop_at`` the loop ends after that step of the same course: the learning rate is that of
+    all ``steps``, cut off.
     """
 
     steps: int
@@ -75,6 +77,12 @@ class LoopSettings:
     checkpoint: str | os.PathLike[str] | None = None
     checkpoint_seconds: float = 20.0
     fingerprint: str = ""
+    stop_at: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The step after which there is none."""
+        return self.steps if self.stop_at is None else min(self.stop_at, self.steps)
 
 
 @dataclass
@@ -312,13 +320,13 @@ def _steps(state: _State) -> None:
     task.module.train()
     step = Replayed(state.step, state.generator, getattr(task, "draw", None)) if state.captured else state.step
     counted, saved = 0, time.monotonic()
-    with progress_bar(settings.description, settings.steps, show=settings.show_progress and world().first) as bar:
-        while result.steps < settings.steps and not result.stopped_early:
+    with progress_bar(settings.description, settings.last, show=settings.show_progress and world().first) as bar:
+        while result.steps < settings.last and not result.stopped_early:
             state.set_learning_rate(settings.learning_rate * learning_rate_at(result.steps, settings))
             step()
             counted += 1
             result.steps += 1
-            if result.steps % settings.eval_every == 0 or result.steps == settings.steps:
+            if result.steps % settings.eval_every == 0 or result.steps == settings.last:
                 mean_loss = mean_of(float(state.losses) / counted)
                 if not math.isfinite(mean_loss):
                     raise InputError(
