@@ -33,6 +33,7 @@ __all__ = [
     "check_pair_ids",
     "check_positions",
     "check_rows_vary",
+    "check_seen_ids",
     "check_share",
     "unlabelled_mask",
 ]
@@ -246,6 +247,21 @@ def check_first_edges(edges: Any, num_new: int) -> tuple[np.ndarray, np.ndarray,
     if weights is not None and (weights.dtype.kind not in "biuf" or not (np.isfinite(weights) & (weights >= 0)).all()):
         raise InputError("edges hold weights that are negative, infinite or no numbers. Pass finite weights >= 0.")
     return rows.astype(np.int64), parts[1], None if weights is None else weights.astype(np.float64)
+
+
+def check_seen_ids(ids: Any, num_rows: int, num_seen: int) -> np.ndarray:
+    """Node ids of seen nodes, one for each row of X; without any the rows are all seen nodes in their order."""
+    if ids is None:
+        if num_rows != num_seen:
+            raise InputError(
+                f"X has {num_rows} rows and no ids came, expected the {num_seen} seen nodes in their order. Pass the "
+                "ids of the nodes that the rows belong to."
+            )
+        return np.arange(num_seen)
+    array = np.asarray(ids)
+    if array.shape != (num_rows,):
+        raise InputError(f"ids of shape {array.shape} came for {num_rows} rows of X, expected one id for each row.")
+    return array
 
 
 def check_positions(positions: np.ndarray, count: int) -> np.ndarray:

@@ -17,7 +17,9 @@ from gsparc.exceptions import FeatureError, GraphError, GraphShapeError, InputEr
 from gsparc.nn.teacher import FixedRows
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.ops.propagate import Propagation
+from gsparc.training.batches import FeatureSource
 
+CPU = torch.device("cpu")
 MEMORY = torch.tensor([[2.0, 0.0], [0.0, 2.0], [-2.0, 0.0], [1.2, 1.6]])  # all of length 2
 
 
@@ -52,6 +54,22 @@ def test_a_seen_node_is_not_its_own_neighbour() -> None:
     # a guess far from one's own embedding: that one is not among the found, the farthest of them is dropped
     lost = model_with_memory(1)._neighbourhood(-MEMORY[[0]], torch.tensor([0]))
     np.testing.assert_allclose(lost, MEMORY[[2]], rtol=1e-6)
+
+
+def test_seen_nodes_have_the_neighbourhoods_of_training() -> None:
+    data = communities_of_blobs(120, num_blobs=60, dim=8, degree=8, within=0.95, random_state=0)
+    model = ColdBrewBaseline(n_neighbors=2, channels=8, max_steps=5, teacher_steps=5, random_state=0, device="cpu")
+    model.fit(data.X, data.y, graph=data.graph)
+    (held,) = np.nonzero(model._places < 0)
+    assert len(held) == 12  # they judge, and are not in the memory
+    kept = np.setdiff1d(np.arange(120), held)
+    view = model._view(FeatureSource(data.X[kept], model.scaling_, CPU), torch.arange(108))
+    assert np.array_equal(model.predict_seen(data.X)[kept], model.head_.logits(view).argmax(axis=1))
+    assert np.array_equal(model.predict_seen(data.X[held], held), model.predict(data.X[held]))
+    new = model._view(FeatureSource(data.X[kept], model.scaling_, CPU))
+    assert not torch.allclose(*(one.coordinates(torch.arange(108)) for one in (view, new)))
+    with pytest.raises(InputError, match=r"ids of shape \(1,\) came for 2 rows"):
+        model.predict_seen(data.X[:2], [0])
 
 
 def test_a_layer_of_the_teacher_by_hand() -> None:

@@ -47,6 +47,19 @@ def test_tokens_are_means_over_the_most_similar_nodes() -> None:
     np.testing.assert_allclose(own[:, 1:], expected, atol=1e-4)
 
 
+def test_seen_nodes_are_not_their_own_neighbours() -> None:
+    model, seen = fitted(), BLOCKS.X[:200]
+    in_training = model.head_.logits(model._seen.nodes(seen, own=True)).argmax(axis=1)
+    assert np.array_equal(model.predict_seen(seen), model.classes_[in_training])
+    some = np.array([150, 3, 3])
+    assert np.array_equal(model.predict_seen(seen[some], some), model.classes_[in_training[some]])
+    own = model._seen.nodes(seen[some], own=torch.from_numpy(some)).tokens(torch.arange(3), 2)
+    assert torch.equal(own, model._seen.nodes(seen, own=True).tokens(torch.from_numpy(some), 2))
+    assert not torch.equal(own, model._seen.nodes(seen[some], own=False).tokens(torch.arange(3), 2))
+    with pytest.raises(InputError, match="ids go from 3 to 200"):
+        model.predict_seen(seen[:2], [3, 200])
+
+
 def test_six_nodes_by_hand() -> None:
     X = np.pad(np.array([[1.0, 0], [3, 1], [0, 1], [0, 5], [2, 0], [1, 9]], np.float32), ((0, 0), (0, 2)))
     model = clone(SMALL).set_params(max_steps=1, num_tokens=1).fit(sp.csr_array(X), [0, 0, 1, 1, 0, 1])

@@ -70,6 +70,19 @@ def test_a_number_is_that_of_the_model() -> None:
     assert numbers["cold"] == pytest.approx(100 * (model.predict(question.X_cold) == question.y_cold).mean())
 
 
+@pytest.mark.parametrize("label", ["SPARC-GCN", "feature transformer", "Cold Brew"])
+def test_no_connected_node_finds_itself(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = class_question(SMOKE.data, ColdStartSplit("paper", random_state=1), 1, hide=0.1)
+    model = make_model(label, SMOKE, 1)
+    asked = []
+    monkeypatch.setattr(model, "predict", lambda X: pytest.fail("as if they were new"))
+    monkeypatch.setattr(model, "predict_seen", lambda X, ids: asked.append((X, ids)) or question.y_test)
+    assert ask(model, question, graph=label not in WITHOUT_GRAPH)["test"] == 100
+    ((rows, ids),) = asked
+    np.testing.assert_array_equal(rows, question.X[question.test])
+    np.testing.assert_array_equal(ids, question.test)
+
+
 def test_a_class_without_labels_counts_as_wrong() -> None:
     class Model:
         classes_ = np.array([0, 2])

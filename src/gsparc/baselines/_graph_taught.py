@@ -113,8 +113,11 @@ class GraphTaughtBaseline(ClassifierMixin, BaseEstimator, ABC):
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))
         judges = check_validation(self, validation, self.classes_)
         seed, device = resolve_seed(self.random_state), resolve_device(self.device)
+        self._places = np.arange(len(codes))  # of the rows among those that are learned from; -1: they judge
         if judges is None:
-            X, graph, codes, judges = _without_judges(X, graph, codes, seed)
+            X, graph, codes, judges, kept = _without_judges(X, graph, codes, seed)
+            self._places = np.full(len(self._places), -1)
+            self._places[kept] = np.arange(len(kept))
         self.scaling_ = Scaling.fit(X)
         outside = None if judges is None else FeatureSource(judges.X, self.scaling_, device)
         marks = np.zeros(0, np.int64) if judges is None else judges.codes
@@ -149,10 +152,15 @@ class GraphTaughtBaseline(ClassifierMixin, BaseEstimator, ABC):
         )
 
 
-def _without_judges(X: Any, graph: Graph, codes: np.ndarray, seed: int) -> tuple[Any, Graph, np.ndarray, Any]:
-    """Take a tenth of the labelled nodes out of features, labels and graph, to judge as if they were cold."""
+def _without_judges(
+    X: Any, graph: Graph, codes: np.ndarray, seed: int
+) -> tuple[Any, Graph, np.ndarray, Any, np.ndarray]:
+    """Take a tenth of the labelled nodes out of features, labels and graph, to judge as if they were cold.
+
+    The last of the answer are the rows that stay.
+    """
     held = hold_out_labelled(codes, np.zeros(0, np.int64), seed)
     if not len(held):
-        return X, graph, codes, None
+        return X, graph, codes, None, np.arange(len(codes))
     kept = np.setdiff1d(np.arange(len(codes)), held)
-    return X[kept], graph[kept], codes[kept], Validation(X[held], codes[held])
+    return X[kept], graph[kept], codes[kept], Validation(X[held], codes[held]), kept

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gsparc._runtime import resolve_device
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_share
+from gsparc._validation import check_count, check_features, check_positions, check_seen_ids, check_share
 from gsparc.baselines._graph_taught import GraphTaughtBaseline, Lesson
 from gsparc.estimators._heads import HeadData, HeadSettings, Judges, NetHead
 from gsparc.estimators._views import NodeView
@@ -193,7 +195,7 @@ class ColdBrewBaseline(GraphTaughtBaseline):
         self.memory_, soft = self._teach(lesson)
         self.index_ = NeighborIndex.build(self.memory_, metric="cosine", device=lesson.device, seed=lesson.seed)
         self.guess_ = self._learn_to_guess(lesson)
-        view = self._view(lesson.source, own=True)
+        view = self._view(lesson.source, torch.arange(lesson.source.num_rows, device=lesson.device))
         rows, targets = np.arange(len(lesson.codes)), distilled_targets(soft, lesson.codes, hard=1 - self.distil)
         if self.distil == 0:
             rows, targets = lesson.labelled, lesson.codes[lesson.labelled]
@@ -248,11 +250,21 @@ class ColdBrewBaseline(GraphTaughtBaseline):
         run_loop(task, settings, lesson.device)
         return module
 
-    def _view(self, source: FeatureSource, *, own: bool = False) -> NodeView:
-        """Nodes with the guess and its latent neighbourhood as coordinates; ``own``: they are the seen nodes."""
+    def predict_seen(self, X: Any, ids: Any = None) -> np.ndarray:
+        """Most probable classes of nodes that were fitted on, at the rows ``ids``; none is its own neighbour."""
+        check_is_fitted(self, "temperature_")
+        X = check_features(self, X, reset=False)
+        count, device = len(self._places), resolve_device(self.device)
+        places = self._places[check_positions(check_seen_ids(ids, X.shape[0], count), count)]
+        own = torch.from_numpy(places).to(device)
+        view = self._view(FeatureSource(X, self.scaling_, device), own)
+        return self.classes_[self.head_.logits(view).argmax(axis=1)]
+
+    def _view(self, source: FeatureSource, own: Tensor | None = None) -> NodeView:
+        """Nodes with the guess and its latent neighbourhood as coordinates; ``own``: their places among the seen."""
         everyone = torch.arange(source.num_rows, device=source.device)
         guess = class_logits(self.guess_.to(source.device), lambda rows: (source.rows(rows),), everyone)
-        near = [self._neighbourhood(guess[part], part if own else None) for part in everyone.split(_BLOCK)]
+        near = [self._neighbourhood(guess[part], None if own is None else own[part]) for part in everyone.split(_BLOCK)]
         return NodeView(source, torch.cat([guess, torch.cat(near)], dim=1))
 
     def _neighbourhood(self, guess: Tensor, own: Tensor | None) -> Tensor:

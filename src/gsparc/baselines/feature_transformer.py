@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_labels
+from gsparc._validation import check_count, check_features, check_labels, check_positions, check_seen_ids
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._heads import HeadData, HeadSettings, NetHead, choose_judges
 from gsparc.estimators._labels import check_validation, encode_labels
@@ -32,7 +32,7 @@ class _FeatureNodes(SeenNodes):
         super().__init__(*args, **kwargs)
         self.coordinates = self.rows[:, :0]
 
-    def nodes(self, X: Any, *, own: bool) -> _FeatureNodeView:
+    def nodes(self, X: Any, *, own: bool | Tensor) -> _FeatureNodeView:
         source = FeatureSource(X, self.scaling, self.device)
         return _FeatureNodeView(source, torch.zeros(source.num_rows, 0, device=self.device), self, own=own)
 
@@ -43,7 +43,7 @@ class _FeatureNodeView(NodeView):
     def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         assert self.seen is not None
         own = self.reduced(rows)
-        far = self.seen.tokens.tokens(own, num_tokens, exclude=rows if self.own else None)
+        far = self.seen.tokens.tokens(own, num_tokens, exclude=self.places(rows))
         return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
 
 
@@ -142,6 +142,16 @@ class FeatureTransformerBaseline(ClassifierMixin, BaseEstimator):
         blocks = range(0, X.shape[0], _BLOCK)
         parts = [self.head_.logits(self._seen.nodes(X[i : i + _BLOCK], own=False)) for i in blocks]
         return softmax(np.concatenate(parts))
+
+    def predict_seen(self, X: Any, ids: Any = None) -> np.ndarray:
+        """Most probable classes of nodes that were fitted on, at the rows ``ids``; none is its own neighbour."""
+        check_is_fitted(self)
+        X = check_features(self, X, reset=False)
+        count = self._seen.index.num_vectors
+        own = torch.from_numpy(check_positions(check_seen_ids(ids, X.shape[0], count), count)).to(self._seen.device)
+        blocks = range(0, X.shape[0], _BLOCK)
+        parts = [self.head_.logits(self._seen.nodes(X[i : i + _BLOCK], own=own[i : i + _BLOCK])) for i in blocks]
+        return self.classes_[np.concatenate(parts).argmax(axis=1)]
 
     def predict(self, X: Any) -> np.ndarray:
         """Most probable classes."""

@@ -271,7 +271,7 @@ class NetHead:
         def read(rows: Tensor) -> tuple[Any, ...]:
             ids, distances = view.neighbors(rows, k)
             weights = neighbor_weights(distances, self.width)
-            attached = module.attach(ids, weights, edges, exclude=rows if view.own else None)
+            attached = module.attach(ids, weights, edges, exclude=view.places(rows))
             return dense_rows(view.features(rows), view.source.num_columns), seen_rows, attached
 
         return read

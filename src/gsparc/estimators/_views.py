@@ -146,10 +146,11 @@ class SeenNodes:
         """Width of the nodes' own features where the rows are a reduction of them, else 0."""
         return 0 if self.directions is None else int(self.directions.shape[0])
 
-    def view(self, X: Any, coordinates: np.ndarray) -> NodeView:
-        """New nodes."""
+    def view(self, X: Any, coordinates: np.ndarray, places: np.ndarray | None = None) -> NodeView:
+        """New nodes; with ``places`` seen ones at these positions, as the seen nodes' own view has them."""
         source = FeatureSource(X, self.scaling, self.device)
-        return NodeView(source, torch.from_numpy(coordinates).to(self.device), self, own=False)
+        own = False if places is None else torch.from_numpy(places).to(self.device)
+        return NodeView(source, torch.from_numpy(coordinates).to(self.device), self, own=own)
 
     def grown(self, X: Any, coordinates: np.ndarray) -> SeenNodes:
         """These and new nodes, which come last. What is here stays as it is: each of its arrays is copied once."""
@@ -246,18 +247,33 @@ def _room(device: torch.device) -> int:
 
 
 class NodeView:
-    """Nodes to read: the seen ones (``own``: none is its own neighbour) or new ones."""
+    """Nodes to read: new ones, or seen ones, none of which is its own neighbour.
+
+    ``own``: whether they are all seen nodes in their order, or the positions of some among these.
+    """
 
     def __init__(
-        self, source: FeatureSource, coordinates: Tensor | None, seen: SeenNodes | None = None, *, own: bool = False
+        self,
+        source: FeatureSource,
+        coordinates: Tensor | None,
+        seen: SeenNodes | None = None,
+        *,
+        own: bool | Tensor = False,
     ) -> None:
-        self.source, self._coordinates, self.seen, self.own = source, coordinates, seen, own
+        self.source, self._coordinates, self.seen = source, coordinates, seen
+        self.own, self._places = own is not False, own if isinstance(own, Tensor) else None
         self._kept: dict[int, Tensor] = {}
         self._near: dict[int, tuple[Tensor, Tensor]] = {}
         self._nodes: dict[int, Tensor | None] = {}
 
     def __len__(self) -> int:
         return self.source.num_rows
+
+    def places(self, rows: Tensor) -> Tensor | None:
+        """Positions of nodes among the seen ones; None for new nodes."""
+        if not self.own:
+            return None
+        return rows if self._places is None else self._places[rows]
 
     def features(self, rows: Tensor) -> Tensor | SparseRows:
         """Scaled features."""
@@ -271,12 +287,14 @@ class NodeView:
     def reduced(self, rows: Tensor) -> Tensor:
         """Features as they are averaged."""
         assert self.seen is not None
-        return self.seen.rows[rows] if self.own else self.seen.reduce(self.source, rows)
+        own = self.places(rows)
+        return self.seen.reduce(self.source, rows) if own is None else self.seen.rows[own]
 
     def table(self, rows: Tensor) -> Tensor:
         """What is averaged, ``[B, r + k]``: features and coordinates side by side."""
         assert self.seen is not None
-        return self.seen.table[rows] if self.own else torch.cat([self.reduced(rows), self.coordinates(rows)], dim=1)
+        own = self.places(rows)
+        return torch.cat([self.reduced(rows), self.coordinates(rows)], dim=1) if own is None else self.seen.table[own]
 
     def tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         """``[B, num_tokens + 1, r + k]``: the node itself, then means over its ``2^j`` nearest."""
@@ -301,7 +319,7 @@ class NodeView:
     def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         assert self.seen is not None
         own = self.table(rows)
-        far = self.seen.tokens.tokens(self.coordinates(rows), num_tokens, exclude=rows if self.own else None)
+        far = self.seen.tokens.tokens(self.coordinates(rows), num_tokens, exclude=self.places(rows))
         return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
 
     def token_nodes(self, num_tokens: int) -> Tensor | None:
@@ -315,7 +333,7 @@ class NodeView:
         if len(self) * 2**num_tokens > _CACHED:
             return None
         if num_tokens not in self._nodes:
-            own = torch.arange(len(self), device=self.source.device) if self.own else None
+            own = self.places(torch.arange(len(self), device=self.source.device))
             self._nodes[num_tokens] = self.seen.tokens.nearest(self._coordinates, num_tokens, own)
         return self._nodes[num_tokens]
 
@@ -347,9 +365,10 @@ class NodeView:
         assert self.seen is not None
         found = self.seen.index.search(self.coordinates(rows), k + 1 if self.own else k)
         distances, ids = (torch.as_tensor(part).to(rows.device) for part in found)
-        if not self.own:
+        own = self.places(rows)
+        if own is None:
             return ids, distances
-        strange = ids != rows.unsqueeze(1)
+        strange = ids != own.unsqueeze(1)
         strange[strange.all(dim=1), -1] = False  # not found itself: drop the farthest
         width = ids.shape[1] - 1
         return ids[strange].view(-1, width), distances[strange].view(-1, width)

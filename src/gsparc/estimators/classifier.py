@@ -33,6 +33,7 @@ from gsparc.estimators._labels import Validation, check_validation, encode_label
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._parameters import BACKBONES, check_classifier, check_own_module, head_settings
 from gsparc.estimators._ranking import FeatureView, unit
+from gsparc.estimators._seen import SeenClassifier
 from gsparc.estimators._views import NodeView, SeenNodes
 from gsparc.estimators._vote import VoteHead, vote_weights
 from gsparc.estimators.embedding import SpectralMap
@@ -63,7 +64,7 @@ class Evidence(NamedTuple):
     """Their classes as positions in ``classes_``; -1 where the node was unlabelled."""
 
 
-class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, SavedEstimator):
+class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, ClassifierMixin, SavedEstimator):
     """Classify nodes from their features and their place in the graph's eigenspace.
 
     A :class:`SpectralMap` is fitted on the seen graph. It gives coordinates to nodes without edges, and with them
@@ -336,13 +337,14 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
             )
         return unit(self.map_._transform(X) * scale) * length
 
-    def _view(self, X: Any, device: torch.device) -> NodeView:
-        """New nodes."""
+    def _view(self, X: Any, device: torch.device, places: np.ndarray | None = None) -> NodeView:
+        """New nodes, or seen ones at ``places``."""
         coordinates = self._coordinates(X)
         if self._seen is not None:
-            return self._seen.view(X, coordinates)
+            return self._seen.view(X, coordinates, places)
         source = FeatureSource(X, self.map_._scaling, device)
-        return NodeView(source, torch.from_numpy(coordinates).to(device))
+        own = False if places is None else torch.from_numpy(places).to(device)
+        return NodeView(source, torch.from_numpy(coordinates).to(device), own=own)
 
     def _head_probabilities(
         self, view: NodeView, names: Sequence[str] | None = None, rows: np.ndarray | None = None
@@ -358,12 +360,13 @@ class SparcClassifier(ConfidentClassifier, GrowingClassifier, ClassifierMixin, S
         """Likeness and positions of the seen nodes most like each node of a view, itself left out."""
         assert isinstance(self.index_, CombinedIndex)
         rows = np.arange(len(view)) if rows is None else rows
-        coordinates = view.coordinates(torch.from_numpy(rows).to(view.source.device)).cpu().numpy()
+        at = torch.from_numpy(rows).to(view.source.device)
+        coordinates, own = view.coordinates(at).cpu().numpy(), view.places(at)
         features = self._compared.rows(view.source.matrix(rows))
         scores, ids = self.index_.search(coordinates, features, k + view.own)
-        if not view.own:
+        if own is None:
             return scores, ids
-        strange = ids != rows[:, None]
+        strange = ids != own.cpu().numpy()[:, None]
         strange[strange.all(axis=1), -1] = False  # not found itself: drop the farthest
         shape = (len(rows), ids.shape[1] - 1)
         return scores[strange].reshape(shape), ids[strange].reshape(shape)
