@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from gsparc import Graph
 from gsparc.baselines import FeatureCosineLinks, MLPBaseline
@@ -98,6 +102,24 @@ def test_the_mlp_one_row_at_a_time() -> None:
     np.testing.assert_allclose(model.predict_proba(sp.csr_array(BLOCKS.X[150:])), proba, atol=1e-5)
     with pytest.raises(FeatureError, match=r"0 sample\(s\)"):
         model.predict(BLOCKS.X[:0])
+
+
+def test_the_mlp_by_hand() -> None:
+    model = mlp(max_steps=1).fit(BLOCKS.X[:, :2], BLOCKS.y)
+    module: Any = model.head_.module
+    h = module.hidden_channels
+    with torch.no_grad():
+        module.norm.reset_parameters()
+        module.input.bias.zero_()
+        module.input.weight.zero_()
+        module.input.weight[0, : h // 2] = 1.0  # half of the hidden layer sees the first feature, nobody the second
+        module.output.weight.zero_()
+        module.output.weight[1, 0] = module.output.weight[2, h - 1] = 1.0
+        module.output.bias.copy_(torch.tensor([0.0, 0.0, 5.0]))
+        found = module.eval()(torch.tensor([[3.0, 7.0]]))
+    # hidden rows 3 ... 3 0 ... 0: mean and deviation 1.5, so 1 and -1; gelu(x) = x Phi(x)
+    phi = 0.5 * (1 + math.erf(2**-0.5))
+    np.testing.assert_allclose(found, [[0.0, phi, 5.0 - (1 - phi)]], rtol=1e-4, atol=1e-6)
 
 
 def test_the_mlp_reads_no_edges_and_no_coordinates() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from gsparc.baselines import GLNNBaseline, MLPBaseline
 from gsparc.datasets import communities_of_blobs
@@ -19,6 +22,18 @@ def test_targets_by_hand() -> None:
     np.testing.assert_allclose(targets, [[0.4, 0.6], [0.8, 0.2], [0.75, 0.25]], rtol=1e-6)
     np.testing.assert_allclose(soft[0], [0.8, 0.2])  # the teacher's word is not written over
     np.testing.assert_allclose(distilled_targets(soft, np.array([1, -1, 0]), hard=0), soft)
+
+
+def test_the_loss_is_that_of_the_paper_by_hand() -> None:
+    """Half the cross-entropy with the label, half that with the teacher's word; without a label, the latter."""
+    soft, codes = np.array([[0.8, 0.2], [0.8, 0.2], [0.5, 0.5]], np.float32), np.array([1, -1, 0])
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0], [math.log(4), 0.0]])  # p = 1/4 3/4, 1/2 1/2, 4/5 1/5
+    targets = torch.from_numpy(distilled_targets(soft, codes))
+    label = -math.log(3 / 4), -math.log(4 / 5)
+    word = [-0.8 * math.log(1 / 4) - 0.2 * math.log(3 / 4), math.log(2), -0.5 * math.log(4 / 5) - 0.5 * math.log(1 / 5)]
+    expected = [0.5 * label[0] + 0.5 * word[0], word[1], 0.5 * label[1] + 0.5 * word[2]]
+    found = torch.nn.functional.cross_entropy(logits, targets)  # what a step follows
+    assert float(found) == pytest.approx(sum(expected) / 3, rel=1e-5)
 
 
 DATA = communities_of_blobs(600, num_blobs=30, dim=16, random_state=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +14,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from gsparc.baselines import GCNBaseline, GraphMambaBaseline, NAGphormerBaseline, SpectralGCNBaseline, _connected
-from gsparc.baselines._connected import true_eigenvectors
+from gsparc.baselines._connected import SeenGraph, true_eigenvectors
 from gsparc.datasets import communities_of_blobs, make_blocks
 from gsparc.exceptions import GraphShapeError, InputError, LabelError
 from gsparc.graph import Graph
+from gsparc.nn.gcn import spectral_convolution, spectral_summary, with_constant
+from gsparc.training.batches import FeatureSource, Scaling
 from gsparc.training.classify import ClassTask
 from gsparc.training.loop import LoopResult, LoopSettings, run_loop
 
@@ -51,6 +54,75 @@ def test_large_and_small_graphs_agree() -> None:
     assert values[-6] - values[-7] > 1e-3
     np.testing.assert_allclose(np.linalg.svd(span.T @ vectors / 500)[1], 1, atol=1e-4)
     assert np.array_equal(vectors, true_eigenvectors(data.graph, 5, seed=0))
+
+
+def seen_path() -> SeenGraph:
+    """A path of three nodes, one with a feature. ``P`` has 1/2, 1/3, 1/2 on its diagonal and 1/sqrt(6) beside."""
+    X = np.array([[1.0], [0.0], [0.0]], np.float32)
+    source = FeatureSource(X, Scaling(False, np.zeros(1, np.float32), np.ones(1, np.float32)))
+    return SeenGraph(X, source, Graph.from_edges([[0, 1], [1, 2]]), 2, torch.device("cpu"), 0)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [NAGphormerBaseline(num_hops=2, n_eigenvectors=0), GraphMambaBaseline(num_hops=2)],
+    ids=["phormer", "mamba"],
+)
+def test_hop_tokens_of_a_path_by_hand(model) -> None:
+    module, inputs = model._network(seen_path())
+    (tokens,) = inputs(torch.tensor([0, 1, 2]))
+    root = 6**0.5
+    once = [1 / 2, 1 / root, 0]  # P x
+    twice = [1 / 4 + 1 / 6, 1 / (2 * root) + 1 / (3 * root), 1 / 6]  # P (P x)
+    np.testing.assert_allclose(tokens[:, :, 0].T, [[1, 0, 0], once, twice], rtol=1e-6)
+    assert module(tokens).shape == (3, 2)
+
+
+def test_eigenvectors_stand_beside_the_features_of_a_token() -> None:
+    _, inputs = NAGphormerBaseline(num_hops=1, n_eigenvectors=1)._network(seen_path())
+    (tokens,) = inputs(torch.tensor([0, 1, 2]))
+    vector = tokens[:, 0, 1].numpy()  # of the path: its ends have opposite signs, its middle has none
+    np.testing.assert_allclose(vector[[1, 2]], [0, -vector[0]], atol=1e-5)
+    np.testing.assert_allclose(vector @ vector, 3, rtol=1e-5)
+    np.testing.assert_allclose(tokens[:, 1, 1], vector / 2, atol=1e-5)  # one step
+
+
+def test_the_read_out_of_nagphormer_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = NAGphormerBaseline(num_hops=2, n_eigenvectors=0, hidden_channels=2, num_heads=1)
+    module: Any = model._network(seen_path())[0].eval()
+    z = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]])  # what the layers make of the three tokens
+    monkeypatch.setattr(module, "encode", lambda tokens, own=None: z)
+    with torch.no_grad():
+        module.score.weight.copy_(torch.tensor([[math.log(3), 0.0]]))
+        for layer in (module.hidden, module.output):
+            layer.weight.copy_(torch.eye(2))
+            layer.bias.zero_()
+        tokens = torch.zeros(1, 3, 1)
+        # scores 0 and log 3 of the two neighbourhoods: alpha = 1/4, 3/4
+        np.testing.assert_allclose(module.attention(tokens), [[0.25, 0.75]], rtol=1e-6)
+        # [1, 0] + [0, 1] / 4 + 3 [1, 1] / 4
+        expected = torch.nn.functional.gelu(torch.tensor([[1.75, 1.0]]))
+        np.testing.assert_allclose(module(tokens), expected, rtol=1e-6)
+
+
+def test_graph_mamba_reads_the_largest_neighbourhood_first() -> None:
+    module: Any = GraphMambaBaseline(num_hops=2, num_layers=0)._network(seen_path())[0].eval()
+    tokens = torch.tensor([[[1.0], [2.0], [4.0]]])  # the node, one step, two steps
+    rows = module.norm(module.input(tokens))
+    torch.testing.assert_close(module.encode(tokens), rows[:, [2, 1, 0]])
+
+
+def test_the_spectral_convolution_by_hand() -> None:
+    """``U diag(g) U^T X`` (Bruna et al., equation of section 3.1) with the eigenvalues as ``g`` is the adjacency."""
+    graph = Graph.from_edges([[0, 0, 1, 3, 3, 4], [1, 2, 2, 4, 5, 5]], num_nodes=6)
+    u = torch.from_numpy(true_eigenvectors(graph, 5, seed=0)).unsqueeze(0)
+    x = torch.tensor([[[6.0], [0.0], [0.0], [0.0], [0.0], [0.0]]])
+    u = with_constant(u)
+    every = spectral_convolution(u, torch.ones(6), spectral_summary(x, u))
+    np.testing.assert_allclose(every, x, atol=1e-5)  # all eigenvectors: nothing is lost
+    # rows of A + I + 1/6 sum to 4. Eigenvalues: 1 (constant), 3/4 (one triangle against the other), and 0
+    found = spectral_convolution(u, torch.tensor([1.0, 0.75, 0, 0, 0, 0]), spectral_summary(x, u))
+    np.testing.assert_allclose(found[0, :, 0], [7 / 4] * 3 + [1 / 4] * 3, atol=1e-5)  # (6 + 6/6) / 4 and (6/6) / 4
 
 
 @names

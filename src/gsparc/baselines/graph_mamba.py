@@ -39,6 +39,10 @@ class GraphMambaBaseline(ConnectedBaseline):
     encoding and no further block over the whole graph. Features wider than 512 columns are reduced to 256
     singular directions.
 
+    Checked against equations, number by number: the tokens ``P^k X`` on a path of three nodes, read with the largest
+    neighbourhood first and the node itself last, as the paper orders them; Mamba's selective recurrence ``h_t =
+    exp(delta A) h_{t-1} + delta B x_t, y_t = C h_t + D x_t`` and the block around it; and that a layer reads both ways.
+
     Examples
     --------
     >>> import numpy as np

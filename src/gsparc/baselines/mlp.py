@@ -25,6 +25,11 @@ class MLPBaseline(ClassifierMixin, BaseEstimator):
 
     Same width, dropout, optimiser, stopping rule and calibration; a tenth of the labelled nodes judge.
 
+    Notes
+    -----
+    A plain network has no paper of its own. It is checked against its equation, ``W_2 gelu(LN(W_1 x + b_1)) + b_2``,
+    worked by hand for a row of two features.
+
     Examples
     --------
     >>> import numpy as np

@@ -41,6 +41,9 @@ class NAGphormerBaseline(ConnectedBaseline):
     eigenvectors are those of an adjacency with a small uniform jump, so that they are not indicators of
     components; and see the notes of :class:`~gsparc.nn.phormer.TokenTransformer`.
 
+    Checked against the paper's equations, with numbers worked by hand: the tokens ``P^k X`` of Hop2Token on a path of
+    three nodes, and the attention-based read-out ``z_0 + sum_k alpha_k z_k``.
+
     Examples
     --------
     >>> import numpy as np

@@ -53,6 +53,9 @@ class SpectralGCNBaseline(ConnectedBaseline):
     columns, and a small uniform jump in the adjacency keeps indicators of components out of it; see also the notes of
     :class:`~gsparc.nn.gcn.SpectralGCN`. Features wider than 512 columns are reduced to 256 singular directions.
 
+    Checked against the paper's equation: the convolution ``U g U^T X`` is worked by hand on three nodes, and on two
+    triangles, with all eigenvectors and their eigenvalues as ``g``, it is the adjacency times ``X``.
+
     Examples
     --------
     >>> import numpy as np
