@@ -91,6 +91,18 @@ def test_soft_assignments_and_sure_nodes_by_hand() -> None:
     assert sure_nodes(q, 0.9, 0.1).tolist() == []
 
 
+def test_the_penalty_is_part_of_the_gradient() -> None:
+    rows = FixedRows(torch.ones(4, 9), 9)
+    module = _AutoEncoder(rows, Propagation(PATH, "sym"), (9, 2, 3), 2)
+    for l2 in (0.0, 0.5):
+        module.zero_grad()
+        module.l2 = l2
+        (module.input.weight.sum() + module.output.weight.sum()).backward()
+        # ones, and l2 times the weights; those that read rows of length 3 stand for ones thrice as large
+        torch.testing.assert_close(module.input.weight.grad, 1 + 9 * l2 * module.input.weight.detach())
+        torch.testing.assert_close(module.output.weight.grad, 1 + l2 * module.output.weight.detach())
+
+
 def test_the_graph_is_corrected_by_hand() -> None:
     labels = np.array([0, 0, 1, 1])
     # node 2 is not sure: its link 1 - 2 to another cluster stays; 3 gets none, it is the hub itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -27,7 +28,8 @@ from gsparc.training.loop import LoopSettings, run_loop
 __all__ = ["RGAEBaseline", "corrected_edges", "soft_assignments", "sure_nodes"]
 
 _REFRESH, _CORRECT, _CORRECT_UNTIL = 15, 20, 120  # steps, as in the authors' code
-_DECAY = (3.0, 0.1)  # of links and of clusters: decoupled from the gradient, where the authors' 0.001 and 0.01 are not
+_DECAY = (1.0, 0.1)  # of links and of clusters: decoupled from the gradient
+_L2 = (3e-4, 1e-3)  # the same as part of the gradient, where the authors have 0.001 and 0.01 and no other
 _SHRINK = (0.95, 0.85)  # of the two thresholds, when no more nodes become sure
 
 
@@ -103,6 +105,17 @@ class _AutoEncoder(nn.Module):
         with torch.no_grad():
             self.input.weight.mul_(width**-0.5)  # as for rows of length one; ours have length sqrt(width)
         self.centers = nn.Parameter(torch.zeros(n_clusters, out))
+        self.l2 = 0.0
+        self.input.weight.register_hook(partial(self._penalised, self.input.weight, width))
+        self.output.weight.register_hook(partial(self._penalised, self.output.weight, 1))
+
+    def _penalised(self, weight: Tensor, scale: int, gradient: Tensor) -> Tensor:
+        """The gradient with that of ``l2 scale |w|^2 / 2``; ``scale`` for weights that longer rows made smaller.
+
+        Adam divides by the size of a gradient. So this holds down the weights of rare words, which few nodes move;
+        a decay beside the gradient shrinks all alike.
+        """
+        return gradient + self.l2 * scale * weight.detach()
 
     def forward(self) -> Tensor:
         h = F.relu(self.propagation(self.x.project(self.input, dropout=0.0, training=False)))
@@ -212,9 +225,14 @@ class RGAEBaseline(ClusterMixin, BaseEstimator):
     Soft assignments, both operators and the convolution are checked by hand on graphs of two to four nodes.
     Where it differs: unlinked pairs are sampled afresh in each step, as many as links, instead of all n^2 pairs being
     made (the expectation is the same); the optimiser is the AdamW with warm-up that all our methods share, with a
-    weight decay, a start and a learning rate of its own, chosen by accuracy on connected nodes of Cora; the
-    authors choose learning rate, `first` and `margin` for each graph, here they are the same everywhere, for a
-    clusterer has no labels to choose by.
+    start and a learning rate of its own, chosen by accuracy on connected nodes of Cora; the authors choose learning
+    rate, `first` and `margin` for each graph, here they are the same everywhere, for a clusterer has no labels to
+    choose by.
+
+    Decay and penalty of the weights were chosen, out of a dozen pairs, by the accuracy of the clusters on all nodes of
+    Cora and Citeseer, with one or two seeds each. So labels of these graphs did choose them, in favour of this
+    baseline. With decay alone, set on Cora, clusters of Citeseer agreed with 54 % of the labels (one seed), now with
+    71 % (two seeds); on Cora it was 72 % and is 69 % (four seeds), on Pubmed 69 % and 68 % (one seed).
 
     Examples
     --------
@@ -271,7 +289,7 @@ class RGAEBaseline(ClusterMixin, BaseEstimator):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = _AutoEncoder(rows, Propagation(graph, "sym", device), sizes, self.n_clusters).to(device)
-        self.module_ = module
+        self.module_, module.l2 = module, _L2[0]
         run_loop(
             _Reconstruction(module, graph, device),
             self._settings(self.learning_rate, _DECAY[0], seed, "R-GAE, links"),
@@ -281,6 +299,7 @@ class RGAEBaseline(ClusterMixin, BaseEstimator):
             start = kmeans(module().cpu().numpy(), self.n_clusters, seed=seed, device=device).centers
             module.centers.copy_(torch.from_numpy(start))
         task = _Clustering(module, graph, device, gamma=self.gamma, thresholds=(self.first, self.margin))
+        module.l2 = _L2[1]
         settings = self._settings(self.learning_rate / 10, _DECAY[1], seed, "R-GAE, clusters")
         self.history_ = run_loop(task, settings, device).history
         with torch.no_grad():
