@@ -16,7 +16,7 @@ import pytest
 
 from gsparc.exceptions import InputError, OutputError
 from gsparc.report.reproduction import TABLES, fingerprint, made_from, render_results, write_page
-from gsparc.report.result_files import Comparison, read_results
+from gsparc.report.result_files import read_results
 from gsparc.report.result_words import explanation
 
 VOID = {"meta", "br", "img", "path", "use", "image", "rect"}
@@ -225,9 +225,49 @@ def test_no_loss_is_said_where_there_is_none(tmp_path: Path) -> None:
     assert explanation("classification")["loss"] not in text
 
 
-def test_an_interval_that_is_printed_as_touching_zero_is_no_win() -> None:
-    gap = Comparison("d", "", "m", "a", "b", mean=0.5, low=0.04, high=1.0, better="higher")
-    assert gap.verdict == "even"
+@pytest.mark.parametrize(
+    ("low", "high", "verdict", "printed"),
+    [
+        (0.04, 1.0, "we win here", "95 % interval 0.04 to 1.0"),
+        (-0.35, -0.0096, "we lose here", "95 % interval 0.01 to 0.3"),
+        (-0.35, 0.0004, "do not differ clearly", "95 % interval −0.3 to +0.0004"),
+        (0.0, 0.0, "do not differ clearly", "95 % interval +0.0 to +0.0"),
+    ],
+)
+def test_a_narrow_interval_is_printed_with_its_side(
+    tmp_path: Path, low: float, high: float, verdict: str, printed: str
+) -> None:
+    table = classification()
+    table["rows"] = rows_of("cora", "dense", ("GLNN", (low + high) / 2, low, high))
+    text = text_of(render_results(folder_of(tmp_path, table)))
+    assert verdict in text
+    assert printed in text
+
+
+def test_methods_of_ours_stand_one_by_one(tmp_path: Path) -> None:
+    table = classification()
+    table["methods"][0]["ours"] = True  # far behind in all three groups, which the best of ours hides
+    text = text_of(render_results(folder_of(tmp_path, table)))
+    assert "Our methods one by one" in text
+    assert "classification: MLP 0 0 3" in text
+    assert "classification: SAMBA 1 1 1" in text
+    assert "Our methods one by one" not in text_of(render_results(folder_of(tmp_path / "one", classification())))
+
+
+def test_what_of_the_paper_is_not_here_is_said(page: str) -> None:
+    text = text_of(page)
+    assert text.count("What of the paper is not here") == 3
+    assert "gsparc reproduce classification --datasets amazon2m --data-dir DIR" in text
+
+
+def test_a_method_without_a_rival_is_not_the_best(tmp_path: Path) -> None:
+    table = classification()
+    table["rows"] = [row for row in table["rows"] if row["method"] == "SAMBA"]
+    for row in table["rows"]:
+        row["metrics"]["cold"]["difference"] = None
+    page = render_results(folder_of(tmp_path, table))
+    assert "(best)" not in text_of(page)
+    assert "nothing to compare" in text_of(page)
 
 
 def test_one_seed_says_nothing(tmp_path: Path) -> None:
@@ -363,6 +403,8 @@ def test_a_smoke_run_counts_for_nothing(tmp_path: Path) -> None:
     text = text_of(render_results(folder_of(tmp_path, classification() | {"smoke": True})))
     assert "its figures mean nothing" in text
     assert "▲ 0 we win ● 0 no clear difference ▼ 0 we lose" in text
+    assert text.count("mean nothing") == 2  # at the top too
+    assert explanation("classification")["why"][0] not in text
 
 
 def test_every_string_is_escaped(tmp_path: Path) -> None:

@@ -25,12 +25,13 @@ __all__ = ["TABLES", "fingerprint", "made_from", "render_results", "write_page"]
 # in the order in which the paper asks the questions
 TABLES = ("neighbourhood", "classification", "clustering", "links", "minibatch", "cold-share", "laplacians")
 _FINGERPRINT = re.compile(r"Fingerprint of the result files: <code>([0-9a-f]{64})</code>")
+_SIDES = ("win", "even", "loss")
 _READ = (
     "± is the standard deviation over seeds. Every seed has its own split, and all methods of a group (a data set in "
     "a setting) ran on the same ones with the same labels and the same pretend-cold validation nodes.",
     "★ marks the best mean of a column. Grey figures are the paper's own, from its splits and its code: beside ours "
     "for orientation, never mixed in; hollow diamonds in the plots are the same figures.",
-    "We win or lose where the 95 % interval of the paired difference lies on one side of zero as printed. Our best "
+    "We win or lose where the 95 % interval of the paired difference lies on one side of zero. Our best "
     "method and the best baseline of a group were picked by the same figures that are then compared, so a narrow "
     "win or loss deserves less trust than its interval says; and among many intervals one in twenty misses.",
 )
@@ -105,10 +106,14 @@ def _head(tables: list[ResultTable], missing: list[str]) -> str:
     links += [("missing", "Tables that are not here yet")] * bool(missing)
     links += [("audit", "Audit: what each method was allowed to see")]
     items = "".join(f'<li><a href="#{escape(place)}">{escape(title.rstrip("."))}</a></li>' for place, title in links)
+    warning = ""
+    if tables and all(table.smoke for table in tables):
+        warning = '<p class="warning">A smoke run: it shows that the commands work, and its figures mean nothing.</p>'
     return (
         "<header><h1>The paper's results, made again</h1>"
-        '<p class="soft">Every table and figure of the SPARC paper beside baselines, from result files that '
-        "<code>gsparc reproduce</code> wrote. No figure on this page was typed.</p></header>\n"
+        '<p class="soft">The tables and figures of the SPARC paper beside baselines, from result files that '
+        "<code>gsparc reproduce</code> wrote; each section says what of the paper is not in it. No figure on this page "
+        f"was typed.</p>{warning}</header>\n"
         f'<nav aria-label="Contents"><h2>Contents</h2><ol>{items}</ol></nav>'
     )
 
@@ -140,7 +145,7 @@ def _summary(tables: list[ResultTable]) -> str:
     body = (
         f"<p>Our best method against the best baseline, by the headline measure of each table, in {len(all_found)} "
         "groups of a data set and a setting.</p>"
-        f'<div class="verdict"><ul class="facts">{facts}</ul></div>{_summary_table(real)}{said}'
+        f'<div class="verdict"><ul class="facts">{facts}</ul></div>{_summary_table(real)}{said}{_each_of_ours(real)}'
     )
     return section("summary", "Where we win and where we lose", body)
 
@@ -159,12 +164,30 @@ def _summary_table(tables: list[ResultTable]) -> str:
             f'<b>{len(groups)}</b> <span class="more">{escape(outcome_words(groups))}</span>'
             for groups in by_kind.values()
         ]
+        if not comparisons:
+            cells = ['<span class="more">nothing to compare</span>'] + [""] * (len(kinds) - 1)
         title = f'<a href="#table-{escape(table.name)}">{escape(table.name)}</a>'
         rows.append((f'{title} <span class="more">{escape(table.metrics[0]["title"])}</span>', *cells))
     if not rows:
         return ""
     heads = ("table", *(VERDICTS[kind] for kind in kinds))
     return words_table(heads, rows, "Groups by outcome, counted from the result files. Generated graphs do not count.")
+
+
+def _each_of_ours(tables: list[ResultTable]) -> str:
+    """Every method of ours by itself against the best baseline: the best of several hides how the others do."""
+    rows = []
+    for table in tables:
+        mine = [method["label"] for method in table.methods if method["ours"]]
+        for label in mine if len(mine) > 1 else []:
+            counts = _counts(table.comparisons_of(label))
+            if counts:
+                rows.append((f"{escape(table.name)}: {escape(label)}", *(f"<b>{counts[kind]}</b>" for kind in _SIDES)))
+    if not rows:
+        return ""
+    heads = ("method", *(VERDICTS[kind] for kind in _SIDES))
+    caption = "Each of our methods by itself against the best baseline of every group, by the headline measure."
+    return f"<h3>Our methods one by one</h3>{words_table(heads, rows, caption)}"
 
 
 def _reading() -> str:

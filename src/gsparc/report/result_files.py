@@ -65,10 +65,10 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """'win' or 'loss' where the whole interval, rounded as it is printed, lies on one side of zero."""
+        """'win' or 'loss' where the whole interval lies on one side of zero."""
         if self.low is None or self.high is None:
             return "unknown"
-        low, high = round(self.low, 1), round(self.high, 1)
+        low, high = self.low, self.high
         if self.better == "lower":
             low, high = -high, -low
         return "win" if low > 0 else "loss" if high < 0 else "even"
@@ -151,26 +151,31 @@ class ResultTable:
         return row.figures.get(metric) if row else None
 
     def best(self, dataset: str, setting: str, metric: dict[str, Any]) -> set[str]:
-        """The methods with the best mean of a group; several where they are printed alike."""
+        """The methods with the best mean of a group; several where they are printed alike, none without a rival."""
         means = {
             method["label"]: round(figure.mean, 1)
             for method in self.methods
             if (figure := self.figure(dataset, setting, method["label"], metric["name"]))
         }
-        if not means:
+        if len(means) < 2:
             return set()
         top = max(means.values()) if metric["better"] == "higher" else min(means.values())
         return {label for label, mean in means.items() if mean == top}
 
     def compare(self, dataset: str, setting: str, metric: dict[str, Any]) -> Comparison | None:
         """Our best mean against the best baseline's; None without one of ours or without a baseline."""
+        sign = 1 if metric["better"] == "higher" else -1
         ours = [
             (figure, method["label"])
             for method in self.methods
             if method.get("ours") and (figure := self.figure(dataset, setting, method["label"], metric["name"]))
         ]
-        sign = 1 if metric["better"] == "higher" else -1
         figure, label = max(ours, key=lambda pair: sign * pair[0].mean, default=(None, ""))
+        return self._comparison(dataset, setting, metric, label, figure)
+
+    def _comparison(
+        self, dataset: str, setting: str, metric: dict[str, Any], label: str, figure: Figure | None
+    ) -> Comparison | None:
         if figure is None or not figure.difference:
             return None
         gap = figure.difference
@@ -178,6 +183,16 @@ class ResultTable:
         return Comparison(
             dataset, setting, metric["name"], label, gap["to"], gap["mean"], low, high, better=metric["better"]
         )
+
+    def comparisons_of(self, method: str) -> list[Comparison]:
+        """One of our methods against the best baseline of every group, by the headline; made-up graphs left out."""
+        metric = self.metrics[0]
+        found = (
+            self._comparison(*group, metric, method, self.figure(*group, method, metric["name"]))
+            for group in self.groups
+            if not self.generated(group[0])
+        )
+        return [comparison for comparison in found if comparison]
 
     def comparisons(self, metric: dict[str, Any] | None = None) -> list[Comparison]:
         """All groups by one measure, the headline unless told otherwise; made-up graphs left out."""

@@ -25,6 +25,7 @@ from gsparc.report.result_words import (
 
 __all__ = ["MARKS", "sentence_list", "table_section"]
 
+SMALL_GRAPH = "generated"
 MARKS = {"win": "▲", "even": "●", "loss": "▼", "unknown": "?"}
 
 
@@ -42,7 +43,7 @@ def table_section(table: ResultTable) -> str:
     body = (
         f'<p class="question">{escape(table.question)}</p>'
         f'<p class="soft">{escape(origin)}Made by <code>gsparc reproduce {escape(table.name)}</code>.</p>'
-        f"{_warnings(table)}{_outcome(table)}{_why(table, known)}"
+        f"{_warnings(table)}{_outcome(table)}{_why(table, known)}{_left_out(known)}"
         f"{_headline(table)}{_plots(table, known)}{_other_measures(table)}{_origin(table)}"
     )
     return section(f"table-{table.name}", table.title.rstrip("."), body)
@@ -52,11 +53,11 @@ def _warnings(table: ResultTable) -> str:
     lines = []
     if table.smoke:
         lines.append("This is a smoke run: it shows that the command works, and its figures mean nothing.")
-    made_up = [dataset_title(name) for name in table.datasets if table.generated(name)]
+    made_up = [dataset_title(name) for name in table.datasets if table.generated(name) and name != SMALL_GRAPH]
     if made_up:
         lines.append(
-            f"{listed(made_up)}: a generated graph, as large as the data set of that name if there is one. It "
-            "shows that everything runs at this size, and in which time; no accuracy is claimed."
+            f"{listed(made_up)}: a generated graph, as large as the data set of that name. It shows that everything "
+            "runs at this size, and in which time; no accuracy is claimed."
         )
     if table.failed:
         lines.append(f"{table.failed} run(s) ended in an error; the cells concerned say so.")
@@ -98,7 +99,14 @@ def _made_up_words(table: ResultTable) -> list[str]:
     return [compare_words(table, comparison) for comparison in found if comparison]
 
 
+def _left_out(known: dict[str, Any]) -> str:
+    lines = "".join(f"<p>{escape(line)}</p>" for line in known.get("left_out", []))
+    return f"<h3>What of the paper is not here</h3>{lines}" if lines else ""
+
+
 def _why(table: ResultTable, known: dict[str, Any]) -> str:
+    if table.smoke:
+        return ""
     lines = list(known.get("why", []))
     if any(found.verdict == "loss" for found in table.comparisons()) and "loss" in known:
         lines.append(known["loss"])
@@ -163,15 +171,18 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _diamonds(table: ResultTable) -> str:
-    return " Hollow diamonds: the paper's figures." if any(row.paper for row in table.rows.values()) else ""
+def _diamonds(table: ResultTable, columns: Sequence[Column], metrics: Sequence[dict[str, Any]]) -> str:
+    """What hollow diamonds are, for plots that have any."""
+    names = {metric["name"] for metric in metrics}
+    drawn = any(not names.isdisjoint(row.paper) for (*group, _), row in table.rows.items() if tuple(group) in columns)
+    return " Hollow diamonds: the paper's figures." if drawn else ""
 
 
 def _dots(table: ResultTable, known: dict[str, Any]) -> str:
     metric, text = table.metrics[0], ""
     for title, columns, _ in _layouts(table):
         drawn = [dot_panel(table, dataset, setting, metric) for dataset, setting in columns]
-        caption = f"{metric['title']}: mean and spread over seeds, ours in blue.{_diamonds(table)}"
+        caption = f"{metric['title']}: mean and spread over seeds, ours in blue.{_diamonds(table, columns, [metric])}"
         text += panels(drawn, _capital(f"{title}: {caption}" if title else caption))
     return text
 
@@ -183,7 +194,7 @@ def _bars(table: ResultTable, known: dict[str, Any]) -> str:
     text = ""
     for title, columns, _ in _layouts(table):
         drawn = [bar_panel(table, dataset, setting, metrics) for dataset, setting in columns]
-        caption = f"{colours}. Ours in blue, the line is the spread over seeds.{_diamonds(table)}"
+        caption = f"{colours}. Ours in blue, the line is the spread over seeds.{_diamonds(table, columns, metrics)}"
         text += panels(drawn, _capital(f"{title}: {caption}" if title else caption))
     return text
 
@@ -192,7 +203,9 @@ def _lines(table: ResultTable, known: dict[str, Any]) -> str:
     metric, text = table.metrics[0], ""
     for axis in table.axes:
         drawn = [line_panel(table, dataset, metric, axis) for dataset in table.datasets]
-        caption = f"{_capital(metric['title'])} against {axis}; the band is the spread over seeds.{_diamonds(table)}"
+        points = [group for group in table.groups if group[1] in table.axes[axis]]
+        diamonds = _diamonds(table, points, [metric])
+        caption = f"{_capital(metric['title'])} against {axis}; the band is the spread over seeds.{diamonds}"
         text += panels(drawn, caption, key_of_lines(table))
     return text
 

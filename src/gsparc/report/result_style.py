@@ -13,6 +13,8 @@ a { color: var(--ours); }
 .skip { position: absolute; left: -99rem; }
 .skip:focus { left: 1rem; top: .6rem; background: var(--card); padding: .4rem .8rem; z-index: 2; }
 .hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.scroll { position: relative; }
+caption { position: sticky; left: 0; max-width: calc(100vw - 3rem); }
 nav ol { columns: 2 20rem; margin: .3rem 0 0; padding-left: 1.4rem; }
 section { scroll-margin-top: 1rem; }
 section > h2 { border-top: 1px solid var(--line); padding-top: 1.6rem; }
@@ -55,6 +57,11 @@ table.words { font-size: .92rem; }
 details.more-figures { margin: .8rem 0; }
 .inner { padding-left: 1.1rem; }
 code { font-size: .88em; overflow-wrap: anywhere; }
+@media (max-width: 620px) {
+  table.words th, table.words td { padding: .3rem .35rem; overflow-wrap: anywhere; }
+  table.words .more { display: block; }
+  table.results th:first-child { max-width: 8.5rem; white-space: normal; overflow-wrap: anywhere; }
+}
 @media print {
   :root { color-scheme: light; --bg: #fff; --card: #fff; --ink: #000; --soft: #444; --line: #bbb; --ours: #174f8f;
     --good: #14602f; --bad: #93201a; --even: #5d4e0f; --paper: #555; --tint: #f2f5f9; }

@@ -105,14 +105,24 @@ def number(value: float, digits: int = 1) -> str:
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """A difference with its sign, which is a minus sign and not a hyphen.
+    """A difference with its sign, which is a minus sign and not a hyphen; digits are added until it is not zero.
 
     Examples
     --------
-    >>> signed(2.44), signed(-2.44), signed(-0.01)
-    ('+2.4', '−2.4', '+0.0')
+    >>> signed(2.44), signed(-2.44), signed(-0.0096), signed(0.0)
+    ('+2.4', '−2.4', '−0.01', '+0.0')
     """
-    return f"{round(value, digits) + 0.0:+,.{digits}f}".replace("-", "−")
+    return f"{round(value, _digits(value, digits)) + 0.0:+,.{_digits(value, digits)}f}".replace("-", "−")
+
+
+def _digits(value: float, digits: int) -> int:
+    """As many as show that a value is not zero: whether an interval reaches it must be seen."""
+    return next((count for count in range(digits, digits + 4) if round(value, count)), digits)
+
+
+def _size(value: float) -> str:
+    """A difference without its sign."""
+    return number(abs(value), _digits(value, 1))
 
 
 def _unit(metric: dict[str, Any], amount: str) -> str:
@@ -128,7 +138,7 @@ def compare_words(table: ResultTable, found: Comparison) -> str:
     metric = next(m for m in table.metrics if m["name"] == found.metric)
     if "%" not in metric["title"] or metric["better"] == "lower":
         where += f", by {metric['title']}" + (" (less is better)" if metric["better"] == "lower" else "")
-    amount = number(abs(found.mean))
+    amount = _size(found.mean)
     unit = _unit(metric, amount)
     above = found.mean > 0
     if found.low is None or found.high is None:
@@ -137,7 +147,7 @@ def compare_words(table: ResultTable, found: Comparison) -> str:
             "one seed cannot say whether that is chance."
         )
     edges = sorted((found.low, found.high) if above else (-found.low, -found.high))
-    interval = f"95 % interval {number(edges[0])} to {number(edges[1])}"
+    interval = f"95 % interval {_size(edges[0])} to {_size(edges[1])}"
     if found.verdict == "even":
         return (
             f"{where}, {found.ours} and {found.baseline} do not differ clearly: {signed(found.mean)}{unit}, "
