@@ -10,23 +10,27 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 from torch.nn import functional as F
 
-from gsparc import Graph
+from gsparc import Graph, SparcLinkPredictor
 from gsparc.baselines import FeatureCosineLinks
-from gsparc.baselines._pair_links import EdgeTask, LinkData, LinkMLP, PairDecoder, pair_logits
-from gsparc.baselines.llp import LLPBaseline, RelationalTask, Walker, distribution_matching, rank_matching
+from gsparc.baselines import _pair_links as pair_links
+from gsparc.baselines._pair_links import EdgeTask, LinkData, LinkMLP, PairDecoder, mean_log_odds, pair_logits
+from gsparc.baselines.llp import WEIGHTS, LLPBaseline, RelationalTask, Walker, distribution_matching, rank_matching
 from gsparc.baselines.llp_mlp import LLPMLPBaseline
 from gsparc.baselines.sage_links import SAGELinksBaseline, placed
 from gsparc.datasets import make_blocks
 from gsparc.exceptions import FeatureError, GraphError, InputError
 from gsparc.metrics import link_metrics, rank_links, truth_matrix
 from gsparc.training.batches import FeatureSource, Scaling
+from gsparc.training.links import Retrieval, default_fits
+from gsparc.training.spectral import hold_out
 
 CPU = torch.device("cpu")
 DATA = make_blocks(300, 2400, 16, branching=(6,), noise=0.5, within=0.9, random_state=0)
 SEEN, COLD = np.arange(250), np.arange(250, 300)
-SMALL = {"hidden_channels": 16, "random_state": 0, "device": "cpu", "batch_size": 256}
+SMALL = {"hidden_channels": 16, "random_state": 0, "device": "cpu", "batch_size": 256, "n_starts": 2}
 KINDS = {
     "mlp": lambda **changes: LLPMLPBaseline(**{**SMALL, "max_steps": 60, **changes}),
     "llp": lambda **changes: LLPBaseline(**{**SMALL, "max_steps": 60, "teacher_steps": 40, "anchors": 64, **changes}),
@@ -146,7 +150,7 @@ def test_walks_follow_edges(n: int, seed: int) -> None:
 
 def test_a_node_without_edges_is_its_own_row_by_hand() -> None:
     model = KINDS["sage"](max_steps=3).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
-    encoder = model.module_.encoder
+    encoder = model.modules_[0].encoder
     features = FeatureSource(DATA.X[COLD[:4]], model.scaling_)
     with torch.no_grad():
         found = placed(encoder, features, torch.arange(4), None)
@@ -204,12 +208,100 @@ def test_the_teacher_sees_no_edge_of_a_held_out_node() -> None:
             seen.append(data)
             return super()._teach(data)
 
-    Spy(**SMALL, max_steps=2, teacher_steps=2, anchors=8).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
-    (data,) = seen
-    assert data.retrieval is not None
-    assert not np.isin(data.retrieval.queries, data.train.numpy()).any()
-    assert data.graph.num_nodes == len(data.train) < len(SEEN)
-    assert data.graph == DATA.graph[SEEN][data.train.numpy()]
+    settings = {"max_steps": 2, "teacher_steps": 2, "anchors": 8, "weights": (1.0, 1.0, 1.0)}
+    Spy(**SMALL, **settings).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    assert len(seen) == 2  # one teacher a start
+    for data in seen:
+        assert data.retrieval is not None
+        assert not np.isin(data.retrieval.queries, data.train.numpy()).any()
+        assert data.graph.num_nodes == len(data.train) < len(SEEN)
+        assert data.graph == DATA.graph[SEEN][data.train.numpy()]
+    assert set(seen[0].retrieval.queries) != set(seen[1].retrieval.queries)  # each with its own held-out nodes
+
+
+def test_probabilities_are_averaged_by_hand() -> None:
+    # probabilities 0.9 and 0.5 have mean 0.7; 0.8 and 0.2 have mean 0.5
+    found = mean_log_odds([torch.tensor([math.log(9), math.log(4)]), torch.tensor([0.0, -math.log(4)])])
+    torch.testing.assert_close(found, torch.tensor([math.log(7 / 3), 0.0]))
+    # a pair that both starts are sure of does not tie with one they are surer of, as rounded probabilities would
+    sure = mean_log_odds([torch.tensor([40.0, 60.0]), torch.tensor([40.0, 60.0])])
+    torch.testing.assert_close(sure, torch.tensor([40.0, 60.0]))
+    assert mean_log_odds([sure]) is sure
+
+
+@pytest.mark.parametrize("kind", ["mlp", "sage"])
+def test_two_starts_are_the_mean_of_two_fits_with_the_next_seed(kind: str) -> None:
+    both = KINDS[kind](max_steps=5, random_state=3).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    alone = [KINDS[kind](max_steps=5, random_state=seed, n_starts=1) for seed in (3, 4)]
+    first, second = (model.fit(DATA.X[SEEN], graph=DATA.graph[SEEN]).score_all(DATA.X[COLD]) for model in alone)
+    proba = (1 / (1 + np.exp(-first.astype(float))) + 1 / (1 + np.exp(-second.astype(float)))) / 2
+    np.testing.assert_allclose(both.score_all(DATA.X[COLD]), np.log(proba / (1 - proba)), atol=1e-4)
+    assert [len(both.modules_), len(both.histories_)] == [2, 2]
+    assert both.history_ == alone[0].history_
+
+
+def test_there_are_as_many_starts_as_our_own_method_has_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [default_fits(n) for n in (3, 10_000, 10_001, 100_000, 100_001)] == [3, 3, 2, 2, 1]
+    X, graph = DATA.X[SEEN], DATA.graph[SEEN]
+    ours = SparcLinkPredictor(8, spectral_steps=2, refine_steps=2, random_state=0, device="cpu").fit(X, graph=graph)
+    theirs = KINDS["mlp"](max_steps=2, n_starts="auto").fit(X, graph=graph)
+    assert ours.report_["maps"] == len(theirs.modules_) == 3
+
+
+def test_starts_are_judged_by_the_nodes_that_judge_our_own_maps() -> None:
+    data = make_blocks(2800, 9000, 4, branching=(4,), random_state=0)
+    features = FeatureSource(data.X, Scaling.fit(data.X))
+    found = pair_links._link_data(features, data.graph, 5)
+    held = hold_out(data.graph, 500 / np.count_nonzero(np.diff(data.graph.indptr)), 5)
+    expected = Retrieval(held, 5, CPU)
+    assert found.retrieval is not None
+    assert found.retrieval.truth.shape == (400, len(found.train))  # all seen nodes up to 10,000
+    assert np.array_equal(found.retrieval.queries, expected.queries)
+    assert np.array_equal(found.retrieval.candidates, expected.candidates)
+
+
+FEW = {"max_steps": 4, "teacher_steps": 4, "anchors": 8}
+
+
+def test_llp_without_a_teacher_is_its_plain_student_to_the_last_bit() -> None:
+    student = KINDS["mlp"](max_steps=4).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    model = KINDS["llp"](**FEW, weights=(1, 0, 0)).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    assert model.score_all(DATA.X[COLD]).tobytes() == student.score_all(DATA.X[COLD]).tobytes()
+    assert model.teacher_histories_ == []
+
+
+def test_llp_can_pick_the_plain_student(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RelationalTask, "evaluate", lambda task: 0.0)  # no taught student ranks anything
+    model = KINDS["llp"](**FEW).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    assert model.weights_ == (1.0, 0.0, 0.0)
+    assert list(model.scores_) == list(WEIGHTS)
+    assert model.scores_[1.0, 1.0, 1.0] == 0.0 < model.scores_[1.0, 0.0, 0.0]
+    assert len(model.teacher_histories_) == 1  # the second start has nothing to choose, and no teacher
+    student = KINDS["mlp"](max_steps=4).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    assert model.score_all(DATA.X[COLD]).tobytes() == student.score_all(DATA.X[COLD]).tobytes()
+
+
+def test_llp_follows_a_teacher_that_helps_its_held_out_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, start = [], RelationalTask.__init__
+
+    def spy(task: RelationalTask, *given, **settings) -> None:
+        start(task, *given, **settings)
+        tried.append(task.weights)
+
+    monkeypatch.setattr(RelationalTask, "__init__", spy)
+    monkeypatch.setattr(RelationalTask, "evaluate", lambda task: task.weights[1])
+    model = KINDS["llp"](**FEW).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    assert model.weights_ == (1.0, 10.0, 10.0)
+    assert tried == [(1.0, 1.0, 1.0), (1.0, 10.0, 10.0), (1.0, 10.0, 10.0)]  # the second start only the chosen one
+    assert [set(history[-1]) for history in model.teacher_histories_] == [{"step", "loss", "score"}] * 2
+
+
+def test_what_llp_tries_is_judged_by_seen_nodes_alone() -> None:
+    model = KINDS["llp"](**FEW).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+    assert model.weights_ == max(model.scores_, key=lambda weights: model.scores_[weights])
+    assert all(0 < score <= 1 for score in model.scores_.values())
+    small = KINDS["llp"](**FEW).fit(np.eye(6), graph=[[0, 1, 2], [1, 2, 3]])  # nobody to ask
+    assert (small.weights_, small.scores_) == ((1.0, 1.0, 1.0), {})
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -231,6 +323,9 @@ def test_awkward_input(kind: str) -> None:
         KINDS[kind](**few).fit(X, graph=Graph.empty(6))
     with pytest.raises(InputError, match="max_steps=0"):
         KINDS[kind](max_steps=0).fit(X, graph=[[0, 1], [1, 2]])
+    with pytest.raises(InputError, match="n_starts=0"):
+        KINDS[kind](n_starts=0).fit(X, graph=[[0, 1], [1, 2]])
+    assert clone(KINDS[kind](n_starts=5)).get_params()["n_starts"] == 5
     with pytest.raises(InputError, match="hidden_channels=0"):
         KINDS[kind](hidden_channels=0).fit(X, graph=[[0, 1], [1, 2]])
 
@@ -239,6 +334,12 @@ def test_bad_settings_of_llp() -> None:
     for changes, words in (({"anchors": 0}, "anchors=0"), ({"hops": 0}, "hops=0"), ({"teacher_steps": 0}, "teacher")):
         with pytest.raises(InputError, match=words):
             KINDS["llp"](**changes).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
+
+
+@pytest.mark.parametrize("weights", ["all", (1.0, 2.0), (0, 0, 0), (1.0, -1.0, 0.0), (1.0, math.nan, 0.0)])
+def test_bad_weights_of_llp(weights) -> None:
+    with pytest.raises(InputError, match="expected 'auto' or three numbers of at least 0"):
+        KINDS["llp"](**FEW, weights=weights).fit(DATA.X[SEEN], graph=DATA.graph[SEEN])
 
 
 def test_pair_scores_of_the_cosine_baseline() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -21,17 +21,16 @@ from gsparc.estimators._nodes import NodeNames
 from gsparc.graph import Graph
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
-from gsparc.training.links import Retrieval, mean_reciprocal_rank
-from gsparc.training.loop import LoopSettings
+from gsparc.training.links import Retrieval, default_fits, held_out_share, mean_reciprocal_rank
+from gsparc.training.loop import LoopResult, LoopSettings
 from gsparc.training.spectral import at_distinct, hold_out
 from gsparc.training.teach import RECORDED_ROWS
 
-__all__ = ["EdgeTask", "LinkData", "LinkMLP", "PairDecoder", "PairLinks", "pair_logits"]
+__all__ = ["EdgeTask", "LinkData", "LinkMLP", "LinkNet", "PairDecoder", "PairLinks", "mean_log_odds", "pair_logits"]
 
 Embed = Callable[[Tensor], Tensor]
 
 _BLOCK = 65_536  # rows embedded at once
-_QUERIES, _CANDIDATES = 256, 1_000  # a decoder of pairs is dear: fewer of each judge than an inner product could
 _ROWS = 256  # new nodes that are scored with all seen ones at once
 
 
@@ -57,7 +56,14 @@ class PairDecoder(nn.Module):
         return self.output(h).squeeze(-1)
 
 
-class LinkMLP(nn.Module):
+class LinkNet(nn.Module):
+    """What is trained: vectors of nodes, and the decoder of pairs of them."""
+
+    encoder: Any  # a module, called with rows or with nodes
+    decoder: PairDecoder
+
+
+class LinkMLP(LinkNet):
     """An MLP on features, and the decoder of pairs of its outputs."""
 
     def __init__(self, in_channels: int, hidden_channels: int, dropout: float, input_dropout: float) -> None:
@@ -76,13 +82,33 @@ class LinkMLP(nn.Module):
 def pair_logits(decoder: PairDecoder, left: Tensor, right: Tensor) -> Tensor:
     """Logits of every row of ``left [m, h]`` with every row of ``right [n, h]``: ``[m, n]``, in blocks of pairs."""
     out = torch.empty(len(left), len(right), device=left.device)
-    pairs = (1 << 16) if left.device.type == "cpu" else (1 << 20)
+    pairs = (1 << 11) if left.device.type == "cpu" else (1 << 20)  # a CPU is twice as fast within its cache
     rows = max(1, pairs // max(len(right), 1))
     for top in range(0, len(left), rows):
         for start in range(0, len(right), pairs):
             part = right[None, start : start + pairs]
             out[top : top + rows, start : start + pairs] = decoder(left[top : top + rows, None], part)
     return out
+
+
+def mean_log_odds(logits: Sequence[Tensor]) -> Tensor:
+    """Log-odds of the mean of several probabilities, each given by its own log-odds.
+
+    Probabilities are what the starts have in common: each is fitted by cross-entropy to tell the same edges from the
+    same number of random pairs. Log-odds are not, for a start that is trained for longer stretches all of its own and
+    would outvote the others. As log-odds again, the best pairs do not tie at a rounded 1.
+
+    Examples
+    --------
+    >>> import math
+    >>> mean = mean_log_odds([torch.tensor([math.log(9)]), torch.tensor([0.0])])  # 0.9 and 0.5
+    >>> round(torch.sigmoid(mean).item(), 6)
+    0.7
+    """
+    if len(logits) == 1:
+        return logits[0]
+    every = torch.stack(list(logits))
+    return F.logsigmoid(every).logsumexp(dim=0) - F.logsigmoid(-every).logsumexp(dim=0)
 
 
 @dataclass(frozen=True)
@@ -187,61 +213,68 @@ class PairLinks(BaseEstimator, ABC):
 
     hidden_channels: int
     batch_size: int
+    n_starts: int | Literal["auto"]
     device: str
     random_state: RandomState
     verbose: int
-    decoder_: PairDecoder
-    history_: list[dict[str, float]]
+    modules_: list[LinkNet]
+    histories_: list[list[dict[str, float]]]
 
     @abstractmethod
-    def _train(self, data: LinkData) -> None:
-        """Set ``decoder_``, ``history_``, and what embedding needs."""
+    def _train(self, data: LinkData, start: int) -> tuple[LinkNet, LoopResult]:
+        """The network of one start, trained, and what happened; the first one's number is 0."""
 
     @abstractmethod
-    def _embed_new(self, features: FeatureSource) -> Tensor:
+    def _embed_new(self, net: LinkNet, features: FeatureSource) -> Tensor:
         """Vectors of nodes that have no edges."""
 
-    def _embed_seen(self, features: FeatureSource, graph: Graph) -> Tensor:
+    def _embed_seen(self, net: LinkNet, features: FeatureSource, graph: Graph) -> Tensor:
         """Vectors of the seen nodes."""
-        return self._embed_new(features)
+        return self._embed_new(net, features)
 
     def fit(self, X: Any, y: Any = None, *, graph: Any) -> Self:
         """Learn from the seen nodes and the edges among them.
 
-        A share of the nodes is held out, without edges, to decide when to stop: the same share as in
-        :class:`~gsparc.SparcLinkPredictor`.
+        For each start a share of the nodes is held out, without edges, to decide when to stop: as many starts, the
+        same share, and as many nodes ranked among as many others as in :class:`~gsparc.SparcLinkPredictor`.
         """
         for name in ("max_steps", "hidden_channels", "batch_size"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)
+        if self.n_starts != "auto":
+            check_count("n_starts", self.n_starts, 1)
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
         seed, device = resolve_seed(self.random_state), resolve_device(self.device)
         self.scaling_ = Scaling.fit(X)
         features = FeatureSource(X, self.scaling_, device)
-        linked = max(1, int((np.diff(graph.indptr) > 0).sum()))
-        held = hold_out(graph, float(np.clip(500 / linked, 0.05, 0.2)), seed)
-        train = np.arange(X.shape[0]) if held is None else held.train
-        limits = {"max_queries": _QUERIES, "max_candidates": _CANDIDATES}
-        retrieval = None if held is None else Retrieval(held, seed, device, **limits)
-        cut = graph if held is None else graph[train]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            self._train(LinkData(features, cut, as_tensor(train).to(device), retrieval, device, seed))
+        count = default_fits(X.shape[0]) if self.n_starts == "auto" else self.n_starts
+        self.modules_, self.histories_ = [], []
+        for start in range(count):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed + start)
+                net, result = self._train(_link_data(features, graph, seed + start), start)
+            self.modules_.append(net)
+            self.histories_.append(result.history)
         self._nodes = NodeNames.of(graph)
-        self._seen = self._embed_seen(features, graph)
+        self._seen = [self._embed_seen(net, features, graph) for net in self.modules_]
         return self
+
+    @property
+    def history_(self) -> list[dict[str, float]]:
+        """Losses and scores of the first start."""
+        return self.histories_[0]
 
     def score_all(self, X: Any) -> np.ndarray:
         """Scores of new nodes with every seen node, ``[m, n]``, as log-odds; pass chunks of rows."""
-        return pair_logits(self.decoder_, self._embed(X), self._seen).cpu().numpy()
+        return self._scores(self._embed(X)).cpu().numpy()
 
     def predict_links(self, X: Any, k: int = 20) -> tuple[np.ndarray, np.ndarray]:
         """Ids and scores of the ``k`` best seen nodes; ``k`` beyond their number is cut to it."""
         check_count("k", k, 1)
         parts = []
-        for new in self._embed(X).split(_ROWS):
-            best = torch.topk(pair_logits(self.decoder_, new, self._seen), min(k, len(self._seen)), dim=1)
+        for new in zip(*(vectors.split(_ROWS) for vectors in self._embed(X)), strict=True):
+            best = torch.topk(self._scores(new), min(k, len(self._seen[0])), dim=1)
             parts.append((best.indices.cpu().numpy(), best.values.cpu().numpy()))
         ids, scores = (np.concatenate(part) for part in zip(*parts, strict=True))
         return self._nodes.names(ids), scores
@@ -250,30 +283,49 @@ class PairLinks(BaseEstimator, ABC):
     def score_pairs(self, X: Any, ids: Any) -> np.ndarray:
         """Score of each new node with the seen nodes ``ids`` (node ids), ``[m, p]``."""
         new = self._embed(X)
-        wanted, flat = check_pair_ids(ids, len(new))
-        where = as_tensor(check_positions(self._nodes.positions(wanted), len(self._seen))).to(new.device)
-        out = torch.empty(where.shape, device=new.device)
+        wanted, flat = check_pair_ids(ids, len(new[0]))
+        where = as_tensor(check_positions(self._nodes.positions(wanted), len(self._seen[0]))).to(new[0].device)
+        out = torch.empty(where.shape, device=where.device)
         rows = max(1, (1 << 16) // max(where.shape[1], 1))
-        for start in range(0, len(new), rows):
+        for start in range(0, len(where), rows):
             part = slice(start, start + rows)
-            out[part] = self.decoder_(new[part, None], self._seen[where[part]])
+            every = zip(self.modules_, new, self._seen, strict=True)
+            out[part] = mean_log_odds([net.decoder(own[part, None], seen[where[part]]) for net, own, seen in every])
         return (out[:, 0] if flat else out).cpu().numpy()
 
-    def _embed(self, X: Any) -> Tensor:
+    def _scores(self, new: Sequence[Tensor]) -> Tensor:
+        """Scores with all seen nodes of some new ones, whose vectors by each start are given."""
+        every = zip(self.modules_, new, self._seen, strict=True)
+        return mean_log_odds([pair_logits(net.decoder, own, seen) for net, own, seen in every])
+
+    def _embed(self, X: Any) -> list[Tensor]:
+        """Vectors of new nodes by each start."""
         check_is_fitted(self)
         X = check_features(self, X, reset=False)
-        blocks = range(0, X.shape[0], _BLOCK)
         device = resolve_device(self.device)
-        return torch.cat([self._embed_new(FeatureSource(X[i : i + _BLOCK], self.scaling_, device)) for i in blocks])
+        blocks = [FeatureSource(X[i : i + _BLOCK], self.scaling_, device) for i in range(0, X.shape[0], _BLOCK)]
+        return [torch.cat([self._embed_new(net, block) for block in blocks]) for net in self.modules_]
 
-    def _loop(self, data: LinkData, steps: int, *, learning_rate: float, weight_decay: float) -> LoopSettings:
+    def _loop(
+        self, data: LinkData, steps: int, *, learning_rate: float, weight_decay: float, eval_every: int = 50
+    ) -> LoopSettings:
         return LoopSettings(
             steps=steps,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
-            eval_every=50,
+            eval_every=eval_every,
             patience=4,
             seed=data.seed,
             description=type(self).__name__,
             show_progress=bool(self.verbose),
         )
+
+
+def _link_data(features: FeatureSource, graph: Graph, seed: int) -> LinkData:
+    """What one start reads: some nodes are held out, which ones depends on its seed."""
+    device = features.device
+    held = hold_out(graph, held_out_share(graph), seed)
+    if held is None:
+        return LinkData(features, graph, torch.arange(graph.num_nodes, device=device), None, device, seed)
+    train = as_tensor(held.train).to(device)
+    return LinkData(features, graph[held.train], train, Retrieval(held, seed, device), device, seed)

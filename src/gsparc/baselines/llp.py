@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any, Literal
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from gsparc._typing import RandomState
 from gsparc._validation import check_count
-from gsparc.baselines._pair_links import EdgeTask, Embed, LinkData, LinkMLP, PairDecoder
+from gsparc.baselines._pair_links import EdgeTask, Embed, LinkData, LinkMLP, LinkNet, PairDecoder
 from gsparc.baselines.llp_mlp import LLPMLPBaseline
+from gsparc.baselines.sage_links import SageLinks
+from gsparc.exceptions import InputError
 from gsparc.graph import Graph
-from gsparc.nn.teacher import FixedRows, SageTeacher
-from gsparc.ops.propagate import Propagation
 from gsparc.training.batches import as_tensor
-from gsparc.training.loop import run_loop
+from gsparc.training.loop import LoopResult, run_loop
 
-__all__ = ["LLPBaseline", "SageLinks", "Walker", "distribution_matching", "rank_matching"]
+__all__ = ["WEIGHTS", "LLPBaseline", "Walker", "distribution_matching", "rank_matching"]
+
+Weights = tuple[float, float, float]
+
+_TEACHER_EVERY = 20  # steps of the teacher between two judgements
+# Of the losses by edges, rank and distribution: the plain student, all alike, and mostly the teacher. What the authors'
+# search found for new nodes lies near these: practically the edges alone on Cora and Citeseer, elsewhere one or both of
+# the teacher's losses at ten times the edges' and more.
+WEIGHTS: tuple[Weights, ...] = ((1.0, 0.0, 0.0), (1.0, 1.0, 1.0), (1.0, 10.0, 10.0))
 
 
 def rank_matching(student: Tensor, teacher: Tensor, margin: float) -> Tensor:
@@ -82,23 +93,6 @@ class Walker:
             nodes = torch.where(degree > 0, found, nodes)
             visited.append(nodes)
         return torch.stack(visited, dim=1)
-
-
-class SageLinks(nn.Module):
-    """The teacher: GraphSAGE over the whole graph, and the decoder of pairs of its outputs."""
-
-    def __init__(self, rows: FixedRows, graph: Graph, data: LinkData, hidden_channels: int, dropout: float) -> None:
-        super().__init__()
-        self.encoder = SageTeacher(
-            rows,
-            Propagation(graph, "mean", data.device),
-            data.features.num_columns,
-            hidden_channels,
-            hidden_channels=hidden_channels,
-            dropout=dropout,
-            input_dropout=0.5 if data.features.scaling.rows else 0.2,
-        )
-        self.decoder = PairDecoder(hidden_channels, hidden_channels, dropout)
 
 
 class RelationalTask(EdgeTask):
@@ -168,35 +162,45 @@ class LLPBaseline(LLPMLPBaseline):
     A GraphSAGE teacher is trained on the edges. For sampled anchors, each with a context of nodes met on random walks
     and of random ones, the student MLP learns the teacher's order of the context (:func:`rank_matching`) and its
     softmax over the context (:func:`distribution_matching`), beside the true edges. The student is the network of
-    :class:`LLPMLPBaseline`, with the same optimiser and stopping rule.
+    :class:`LLPMLPBaseline`, with the same optimiser, starts and stopping rule.
 
     Parameters
     ----------
+    weights : "auto" or tuple of three floats
+        Weights of the losses by edges, rank and distribution. ``"auto"``: at the first start one student is
+        trained for each of (1, 0, 0), which is the plain student, (1, 1, 1) and (1, 10, 10); the weights of the one
+        that its held-out nodes rank best with are used at all starts.
     teacher_steps : int
-        Optimiser steps of the teacher, each over the whole graph. Few, because it passes messages along the very edges
-        it learns and comes to know them by heart.
+        Optimiser steps of the teacher at most, each over the whole graph. It passes messages along the very edges it
+        learns and soon knows them by heart: held-out nodes, by their own rows, say every 20 steps when to stop.
     anchors, walks, hops : int
         Anchors a step; walks from each, and their steps. The context has ``walks * hops`` nodes of walks and
         as many random ones.
     margin : float
         Difference of probabilities from which the teacher's order counts.
-    edge_weight, rank_weight, distribution_weight : float
-        Weights of the three losses.
-    hidden_channels, max_steps, batch_size, learning_rate, weight_decay, dropout, device, random_state, verbose
+    hidden_channels, max_steps, batch_size, learning_rate, weight_decay, dropout, n_starts, device, verbose
+        As in :class:`LLPMLPBaseline`.
+    random_state
         As in :class:`LLPMLPBaseline`.
 
     Attributes
     ----------
-    teacher_history_ : list of dict
-        Losses of the teacher.
+    weights_ : tuple of three floats
+        The weights that were used.
+    scores_ : dict
+        Reciprocal rank of the first start's held-out nodes for each of the weights that were tried.
+    teacher_histories_ : list of list of dict
+        Losses and scores of the teachers; none for starts of the plain student.
 
     Notes
     -----
     The three losses, on probabilities as in the authors' code, are checked against values worked out by hand.
-    Where it differs: the authors search the three weights from 0.001 to 1000, the margin, the context's size and the
-    learning rate for each data set; here one setting serves all. The teacher sees neither the held-out nodes nor
-    their edges, and is trained for a fixed number of steps. The weights and that number were chosen with the ranks of
-    cold nodes of Cora in view, which can only help this baseline.
+    Where it differs: the authors search each of the three weights from 0.001 to 1000, and besides them the margin, the
+    context's size, dropout and the learning rate, for each data set and by Hits@20 of held-out edges. Here held-out
+    nodes choose among three settings of the weights, and the rest is one setting for all. The plain student is one of
+    the three, so that a teacher who knows less about new nodes than the edges do is not followed. The teacher sees
+    neither the held-out nodes nor their edges. The authors report single fits; here several are averaged, as in our
+    own method.
 
     Examples
     --------
@@ -211,18 +215,17 @@ class LLPBaseline(LLPMLPBaseline):
         *,
         hidden_channels: int = 256,
         max_steps: int = 1000,
-        teacher_steps: int = 60,
+        teacher_steps: int = 200,
         batch_size: int = 2048,
         anchors: int = 256,
         walks: int = 3,
         hops: int = 2,
         margin: float = 0.1,
-        edge_weight: float = 1.0,
-        rank_weight: float = 1.0,
-        distribution_weight: float = 1.0,
+        weights: Weights | Literal["auto"] = "auto",
         learning_rate: float = 5e-3,
         weight_decay: float = 1e-2,
         dropout: float = 0.5,
+        n_starts: int | Literal["auto"] = "auto",
         device: str = "auto",
         random_state: RandomState = None,
         verbose: int = 0,
@@ -234,6 +237,7 @@ class LLPBaseline(LLPMLPBaseline):
             learning_rate=learning_rate,
             weight_decay=weight_decay,
             dropout=dropout,
+            n_starts=n_starts,
             device=device,
             random_state=random_state,
             verbose=verbose,
@@ -243,28 +247,48 @@ class LLPBaseline(LLPMLPBaseline):
         self.walks = walks
         self.hops = hops
         self.margin = margin
-        self.edge_weight = edge_weight
-        self.rank_weight = rank_weight
-        self.distribution_weight = distribution_weight
+        self.weights: Weights | Literal["auto"] = weights
+
+    def _train(self, data: LinkData, start: int) -> tuple[LinkNet, LoopResult]:
+        for name in ("anchors", "walks", "hops", "teacher_steps"):
+            check_count(name, getattr(self, name), 1)
+        if start == 0:
+            self.scores_, self.teacher_histories_ = {}, []
+        tried = (self.weights_,) if start else self._to_try(judged=data.retrieval is not None)
+        lesson = self._teach(data) if any(_taught(weights) for weights in tried) else None
+        found = {weights: self._taught_by(lesson, weights, data) for weights in tried}
+        self.weights_ = max(found, key=lambda weights: found[weights][1].best_score)
+        if start == 0 and data.retrieval is not None:
+            self.scores_ = {weights: result.best_score for weights, (_, result) in found.items()}
+        return found[self.weights_]
+
+    def _to_try(self, *, judged: bool) -> tuple[Weights, ...]:
+        if self.weights == "auto":
+            return WEIGHTS if judged else WEIGHTS[1:2]
+        return (_check_weights(self.weights),)
 
     def _teach(self, data: LinkData) -> tuple[Tensor, PairDecoder]:
         """Vectors of the training nodes by a trained teacher, and its decoder."""
-        rows = FixedRows(data.features.fixed_rows(data.train), data.features.num_columns)
-        net = SageLinks(rows, data.graph, data, self.hidden_channels, self.dropout).to(data.device)
-        task = EdgeTask(net, net.encoder, net.decoder, data, batch_size=self.batch_size)
-        steps = check_count("teacher_steps", self.teacher_steps, 1)
-        settings = self._loop(data, steps, learning_rate=0.01, weight_decay=1e-2)
-        self.teacher_history_ = run_loop(task, settings, data.device).history
+        net = SageLinks(data, self.hidden_channels, self.dropout).to(data.device)
+        settings = self._loop(
+            data, self.teacher_steps, learning_rate=0.01, weight_decay=1e-2, eval_every=_TEACHER_EVERY
+        )
+        self.teacher_histories_.append(run_loop(net.task(data, self.batch_size), settings, data.device).history)
         with torch.no_grad():
             vectors = net.encoder(torch.arange(len(data.train), device=data.device))
         return vectors, net.decoder
 
-    def _task(self, net: LinkMLP, data: LinkData) -> EdgeTask:
-        for name in ("anchors", "walks", "hops"):
-            check_count(name, getattr(self, name), 1)
-        vectors, teacher = self._teach(data)
-        plain = super()._task(net, data)
-        return RelationalTask(
+    def _taught_by(
+        self, lesson: tuple[Tensor, PairDecoder] | None, weights: Weights, data: LinkData
+    ) -> tuple[LinkNet, LoopResult]:
+        """A student with these weights; the plain one is to the last bit that of :class:`LLPMLPBaseline`."""
+        torch.manual_seed(data.seed)
+        net = self._student(data)
+        plain = self._task(net, data)
+        if lesson is None or not _taught(weights):
+            return net, self._learn(plain, data)
+        vectors, teacher = lesson
+        task = RelationalTask(
             net,
             plain.embed,
             data,
@@ -276,5 +300,25 @@ class LLPBaseline(LLPMLPBaseline):
             walks=self.walks,
             hops=self.hops,
             margin=self.margin,
-            weights=(self.edge_weight, self.rank_weight, self.distribution_weight),
+            weights=weights,
         )
+        return net, self._learn(task, data)
+
+
+def _taught(weights: Weights) -> bool:
+    """Whether the teacher has a say."""
+    return weights[1] > 0 or weights[2] > 0
+
+
+def _check_weights(weights: Any) -> Weights:
+    values = tuple(weights) if isinstance(weights, (tuple, list)) else ()
+    if len(values) != 3 or not all(_is_weight(value) for value in values) or not any(values):
+        raise InputError(
+            f"weights={weights!r} came, expected 'auto' or three numbers of at least 0, not all 0: the weights of the "
+            "losses by edges, rank and distribution."
+        )
+    return (float(values[0]), float(values[1]), float(values[2]))
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value) and value >= 0

@@ -29,7 +29,7 @@ from gsparc.graph import Graph
 from gsparc.ops.combined import CombinedIndex
 from gsparc.ops.neighbors import resolve_kind
 from gsparc.training.batches import EdgeSampler, FeatureSource
-from gsparc.training.links import LinkTask, Retrieval
+from gsparc.training.links import LinkTask, Retrieval, default_fits, held_out_share
 from gsparc.training.loop import LoopSettings, run_loop
 from gsparc.training.spectral import values_at
 
@@ -166,7 +166,7 @@ class SparcLinkPredictor(SavedEstimator):
     def _fit(self, X: Any, graph: Graph, seed: int) -> None:
         device = resolve_device(self.device)
         n = X.shape[0]
-        count = (3 if n <= 10_000 else 2 if n <= 100_000 else 1) if self.n_maps == "auto" else self.n_maps
+        count = default_fits(n) if self.n_maps == "auto" else self.n_maps
         self.maps_ = [self._fit_map(X, graph, seed + i, f"map {i + 1} of {count}") for i in range(count)]
         self._view = FeatureView.fit(X)
         view = self._view.rows(X)
@@ -203,7 +203,6 @@ class SparcLinkPredictor(SavedEstimator):
         )
 
     def _fit_map(self, X: Any, graph: Graph, seed: int, description: str) -> SpectralMap:
-        linked = max(1, int((np.diff(graph.indptr) > 0).sum()))
         one = SpectralMap(
             self.n_components,
             components="all",
@@ -216,7 +215,7 @@ class SparcLinkPredictor(SavedEstimator):
             max_steps=self.spectral_steps,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
-            validation_share=float(np.clip(500 / linked, 0.05, 0.2)),
+            validation_share=held_out_share(graph),
             device=self.device,
             random_state=seed,
             verbose=self.verbose,

@@ -8,13 +8,37 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gsparc._processes import world
+from gsparc.graph import Graph
 from gsparc.nn.objectives import info_nce_loss
 from gsparc.nn.spectral_map import SpectralNet
 from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
 from gsparc.training.distributed import computed_together, gather, gathered
 from gsparc.training.spectral import HeldOut, distinct_values, values_at
 
-__all__ = ["LinkTask", "Retrieval", "joint_info_nce", "mean_reciprocal_rank"]
+__all__ = ["LinkTask", "Retrieval", "default_fits", "held_out_share", "joint_info_nce", "mean_reciprocal_rank"]
+
+
+def default_fits(num_nodes: int) -> int:
+    """How many fits a link scorer averages unless told: our maps and the baselines' random starts alike.
+
+    Examples
+    --------
+    >>> default_fits(2_000), default_fits(20_000), default_fits(200_000)
+    (3, 2, 1)
+    """
+    return 3 if num_nodes <= 10_000 else 2 if num_nodes <= 100_000 else 1
+
+
+def held_out_share(graph: Graph) -> float:
+    """Share of the connected nodes that every link scorer holds out: some 500, and 5 to 20 percent.
+
+    Examples
+    --------
+    >>> held_out_share(Graph.from_edges([[0, 1], [1, 2]]))
+    0.2
+    """
+    linked = max(1, int((np.diff(graph.indptr) > 0).sum()))
+    return float(np.clip(500 / linked, 0.05, 0.2))
 
 
 def joint_info_nce(
