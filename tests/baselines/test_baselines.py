@@ -11,9 +11,11 @@ import scipy.sparse as sp
 import torch
 
 from gsparc import Graph
-from gsparc.baselines import FeatureCosineLinks, MLPBaseline
+from gsparc.baselines import FeatureCosineLinks, MLPBaseline, WeighedCosineLinks, feature_cosine
 from gsparc.datasets import make_blocks
+from gsparc.estimators._ranking import LinkWeights, choose_weights
 from gsparc.exceptions import FeatureError, LabelError, UnknownNameError
+from gsparc.training.spectral import hold_out
 
 FEATURES = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0], [-1.0, 0.0]])
 STAR = Graph.from_edges([[3, 3, 3], [0, 1, 2]], num_nodes=4, node_ids=["a", "b", "c", "hub"])
@@ -43,6 +45,69 @@ def test_degree_is_weighed_on_held_out_nodes() -> None:
     models = [FeatureCosineLinks("degree", random_state=seed).fit(X, graph=star) for seed in seeds]
     assert all(model.weight_ > 0 for model in models)
     assert FeatureCosineLinks("degree").fit(FEATURES, graph=STAR).weight_ == 0.0  # too few nodes to hold any out
+
+
+# 8 nodes and 4 words: word 0 in four nodes, words 1 and 2 in two each, word 3 in one
+WORDS = np.array([[1, 0, 0, 1], [1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]] + [[0] * 4] * 2)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rare_words_count_more_by_hand(form) -> None:
+    graph = Graph.from_edges([[0], [1]], num_nodes=8)  # too few edges to hold any node out
+    model = WeighedCosineLinks(random_state=0, device="cpu").fit(form(WORDS.astype(np.float32)), graph=graph)
+    common, middle, rare = np.log([8 / 5, 8 / 3, 8 / 2])  # log(n / (1 + nodes with the word))
+    found = model.score_all(form(np.array([[1.0, 0, 0, 1]])))
+    lengths = np.hypot(common, rare), np.hypot(common, middle)
+    with_1 = common * common / (lengths[0] * lengths[1])
+    np.testing.assert_allclose(found, [[1, with_1, with_1, common / lengths[0], 0, 0, 0, 0]], atol=1e-6)
+    assert (model.weights_.map_share, model.weights_.popularity, model.weights_.smooth_features) == (0, 0, 0)
+
+
+def test_neighbours_and_popularity_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = LinkWeights(map_share=0.0, smooth_features=0.6, popularity=0.3)
+    monkeypatch.setattr(feature_cosine, "hold_out", lambda graph, share, seed: Held)
+    monkeypatch.setattr(feature_cosine, "Retrieval", lambda *given: None)
+    monkeypatch.setattr(feature_cosine, "choose_weights", lambda trials, *given, **more: (weights, {}))
+    X = np.eye(4, dtype=np.float32)  # counts; all words are as rare
+    model = WeighedCosineLinks(random_state=0, device="cpu").fit(X, graph=STAR)
+    # a: 0.4 a + 0.6 (a + hub) / 2 = 0.7 a + 0.3 hub; hub: 0.4 hub + 0.6 (a + b + c + hub) / 4
+    leaf, hub = np.array([0.7, 0.3]), np.array([0.15, 0.15, 0.15, 0.55])
+    cosines = [0.7 / np.linalg.norm(leaf), 0, 0, 0.15 / np.linalg.norm(hub)]
+    expected = np.array(cosines) + 0.3 * np.log([2, 2, 2, 4])
+    np.testing.assert_allclose(model.score_all(X[:1]), [expected], atol=1e-6)
+    ids, scores = model.predict_links(X[:1], k=2)
+    assert ids.tolist() == [["a", "hub"]]
+    np.testing.assert_allclose(model.score_pairs(X[:1], ids), scores, atol=1e-6)
+
+
+class Held:
+    """A hold-out that nobody looks at."""
+
+    train = np.arange(4)
+
+
+def test_weights_are_chosen_on_seen_nodes_as_our_own_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list = []
+
+    def spy(trials, view, **more):
+        seen.append((trials, more))
+        return choose_weights(trials, view, **more)
+
+    monkeypatch.setattr(feature_cosine, "choose_weights", spy)
+    model = WeighedCosineLinks(random_state=7, device="cpu").fit(BLOCKS.X, graph=BLOCKS.graph)
+    ((trials, more),) = seen
+    assert more == {"popularity": True, "exact": True, "device": torch.device("cpu")}
+    assert len(trials) == 3  # hold-outs with seeds 7, 8 and 9, as for three maps
+    for i, (graph, train, retrieval, vectors) in enumerate(trials):
+        held = hold_out(BLOCKS.graph, 0.2, 7 + i)
+        assert np.array_equal(train, held.train)
+        assert graph == BLOCKS.graph[train]  # no edge of a held-out node
+        assert not np.isin(retrieval.queries, train).any()
+        assert vectors is None
+    assert model.report_["mrr_chosen"] >= model.report_["mrr_features_alone"]
+    assert "mrr_map_alone" not in model.report_
+    assert model.weights_.smooth_features > 0  # neighbours of noisy blocks say more than one node does
+    assert model.weights_.map_share == 0
 
 
 def test_unknown_prior() -> None:

@@ -14,7 +14,16 @@ import scipy.sparse as sp
 import torch
 
 from gsparc import Graph, SparcClassifier, SparcClusterer, SparcLinkPredictor, SpectralMap
-from gsparc.baselines import FeatureCosineLinks, GLNNBaseline, MLPBaseline
+from gsparc.baselines import (
+    FeatureCosineLinks,
+    GLNNBaseline,
+    LLPBaseline,
+    LLPMLPBaseline,
+    MLPBaseline,
+    SAGELinksBaseline,
+    WeighedCosineLinks,
+)
+from gsparc.baselines._pair_links import PairLinks
 from gsparc.datasets import make_blocks
 from gsparc.splits import ColdStartSplit
 
@@ -139,6 +148,15 @@ def fit_cosine(X: np.ndarray, y: np.ndarray, graph: Graph) -> FeatureCosineLinks
     return FeatureCosineLinks("degree", random_state=0).fit(X, graph=graph)
 
 
+def fit_weighed_cosine(X: np.ndarray, y: np.ndarray, graph: Graph) -> WeighedCosineLinks:
+    return WeighedCosineLinks(**SMALL).fit(X, graph=graph)
+
+
+def fit_pairs(X: np.ndarray, y: np.ndarray, graph: Graph, *, kind: type[PairLinks]) -> PairLinks:
+    taught = {"teacher_steps": 5, "anchors": 8} if kind is LLPBaseline else {}
+    return kind(hidden_channels=8, max_steps=10, n_starts=2, **taught, **SMALL).fit(X, graph=graph)
+
+
 def artefact(model: object, folder: Path) -> str:
     """Digest of all that was fitted."""
     if isinstance(model, (SpectralMap, SparcLinkPredictor, SparcClassifier, SparcClusterer)):
@@ -150,15 +168,23 @@ def artefact(model: object, folder: Path) -> str:
         if isinstance(model, GLNNBaseline):
             arrays["teacher"] = model.teacher_proba_
         arrays |= {"shift": np.asarray(model.scaling_.shift), "factor": np.asarray(model.scaling_.factor)}
+    elif isinstance(model, PairLinks):
+        nets = enumerate(model.modules_)
+        arrays = {f"{i} {name}": value.numpy() for i, net in nets for name, value in net.state_dict().items()}
+        config = {"histories": model.histories_, "weights": getattr(model, "scores_", None)}
     else:
-        assert isinstance(model, FeatureCosineLinks)
+        assert isinstance(model, (FeatureCosineLinks, WeighedCosineLinks))
         arrays, config = model.index_.state()
-        config = {**config, "weight": model.weight_}
+        config = {**config, "weight": model.weight_ if isinstance(model, FeatureCosineLinks) else model.report_}
     parts = [repr(config).encode(), *(name.encode() + arrays[name].tobytes() for name in sorted(arrays))]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-METHODS: list[Any] = [fit_map, fit_links, fit_clusters, fit_mlp, fit_glnn, fit_cosine]
+METHODS: list[Any] = [fit_map, fit_links, fit_clusters, fit_mlp, fit_glnn, fit_cosine, fit_weighed_cosine]
+METHODS += [
+    pytest.param(partial(fit_pairs, kind=kind), id=kind.__name__)
+    for kind in (LLPMLPBaseline, LLPBaseline, SAGELinksBaseline)
+]
 METHODS += [pytest.param(partial(fit_classifier, backbone=name), id=name) for name in BACKBONES]
 METHODS += [
     pytest.param(partial(fit_classifier, backbone=name, hidden=True), id=f"{name}, taught")

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gsparc import Graph
+from gsparc import ColdStartSplit, Graph
 from gsparc.datasets import make_blocks
+from gsparc.estimators._ranking import FeatureView
 from gsparc.experiments import neighbourhood as module
 from gsparc.experiments.engine import Cell, Context
 from gsparc.experiments.neighbourhood import TABLE, by_cosine, by_distance, neighbourhood, run
@@ -99,6 +100,22 @@ def test_true_eigenvectors_know_more_than_features() -> None:
 
 
 TABLE_COSINE = "features, cosine"
+
+
+def test_weighed_features_are_weighed_by_seen_nodes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list = []
+
+    class Spy(FeatureView):
+        @classmethod
+        def fit(cls, X):
+            fitted.append(X)
+            return super().fit(X)
+
+    monkeypatch.setattr("gsparc.estimators._ranking.FeatureView", Spy)
+    run(Cell("generated", "dense", "features, weighed", 0), SMOKE)
+    (fold,) = ColdStartSplit("dense", random_state=0).folds(SMOKE.data.X, SMOKE.data.y, SMOKE.data.groups)
+    (X,) = fitted
+    assert (abs(X - SMOKE.data.X[fold.seen])).max() == 0
 
 
 def test_what_is_skipped_says_why() -> None:

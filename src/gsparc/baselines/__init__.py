@@ -2,7 +2,7 @@
 
 from gsparc.baselines.cluster_gcn import ClusterGCNBaseline
 from gsparc.baselines.cold_brew import ColdBrewBaseline
-from gsparc.baselines.feature_cosine import FeatureCosineLinks
+from gsparc.baselines.feature_cosine import FeatureCosineLinks, WeighedCosineLinks
 from gsparc.baselines.feature_knn import FeatureKNNBaseline
 from gsparc.baselines.feature_transformer import FeatureTransformerBaseline
 from gsparc.baselines.gcn import GCNBaseline
@@ -44,4 +44,5 @@ __all__ = [
     "SSGCBaseline",
     "SimMLPBaseline",
     "SpectralGCNBaseline",
+    "WeighedCosineLinks",
 ]

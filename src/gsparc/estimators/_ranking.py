@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,19 +162,22 @@ class FeatureView:
 
 
 class _Trial:
-    """Cosines of one map's held-out nodes with their candidates, for every smoothing."""
+    """Cosines of one hold-out's nodes with their candidates, for every smoothing; without a map those of features."""
 
-    def __init__(self, graph: Graph, train: np.ndarray, retrieval: Retrieval, embedding: np.ndarray, view: Any, device):
+    def __init__(
+        self, graph: Graph, train: np.ndarray, retrieval: Retrieval, embedding: np.ndarray | None, view: Any, device
+    ):
         self.truth = retrieval.truth
         at, queries = retrieval.positions, retrieval.queries
         self.degree = torch.from_numpy(np.log1p(graph.degrees()[at])).to(device, torch.float32)
-        own = embedding[train]
-        left = torch.from_numpy(embedding[queries]).to(device)
-        means = neighbor_means(graph, own, at)
         self.by_map = []
-        for share in SMOOTH:
-            right = torch.from_numpy(unit(mixed(own[at], means, share))).to(device)
-            self.by_map.append(left @ right.T)
+        if embedding is not None:
+            own = embedding[train]
+            left = torch.from_numpy(embedding[queries]).to(device)
+            means = neighbor_means(graph, own, at)
+            for share in SMOOTH:
+                right = torch.from_numpy(unit(mixed(own[at], means, share))).to(device)
+                self.by_map.append(left @ right.T)
         own, left = unit(view)[train], unit(view[queries])
         dense = not sp.issparse(own)
         spread = 0 if dense else own.nnz / max(1, own.shape[0]) * 2 * graph.num_edges
@@ -186,14 +190,15 @@ class _Trial:
             self.by_features.append(product.to(device, torch.float32))
 
     def rank(self, choice: dict[str, int]) -> float:
-        features = self.by_features[min(choice["smooth_features"], len(self.by_features) - 1)]
-        share = SHARE[choice["map_share"]]
-        scores = share * self.by_map[choice["smooth_map"]] + (1 - share) * features
+        scores = self.by_features[min(choice["smooth_features"], len(self.by_features) - 1)]
+        if self.by_map:
+            share = SHARE[choice["map_share"]]
+            scores = share * self.by_map[choice["smooth_map"]] + (1 - share) * scores
         return mean_reciprocal_rank(scores + POPULARITY[choice["popularity"]] * self.degree, self.truth)
 
 
 def choose_weights(
-    trials: list[tuple[Graph, np.ndarray, Retrieval, np.ndarray]],
+    trials: Sequence[tuple[Graph, np.ndarray, Retrieval, np.ndarray | None]],
     view: Any,
     *,
     popularity: bool,
@@ -205,7 +210,8 @@ def choose_weights(
     Parameters
     ----------
     trials
-        For each map: graph among its training nodes, their rows, what is ranked, and the map's vectors.
+        For each map: graph among its training nodes, their rows, what is ranked, and the map's vectors. ``None``
+        instead of vectors, in all trials: there is no map, and its share is 0.
     view
         Features of all seen nodes as they are compared.
     exact
@@ -214,23 +220,23 @@ def choose_weights(
     if not trials:  # too few nodes to hold any out
         return LinkWeights(map_share=0.5), {"held_out_nodes": 0}
     parts = [_Trial(*trial, view, device) for trial in trials]
+    mapped = bool(parts[0].by_map)
 
     def mean(choice: dict[str, int]) -> float:
         return float(np.mean([part.rank(choice) for part in parts]))
 
-    last = len(SHARE) - 1
-    start = {"map_share": last, "smooth_map": 0, "smooth_features": 0, "popularity": 0}
+    start = {"map_share": 0, "smooth_map": 0, "smooth_features": 0, "popularity": 0}
     report: dict[str, Any] = {
         "held_out_nodes": sum(len(part.truth) for part in parts),
-        "mrr_map_alone": mean(start),
-        "mrr_features_alone": mean({**start, "map_share": 0}),
+        **({"mrr_map_alone": mean({**start, "map_share": len(SHARE) - 1})} if mapped else {}),
+        "mrr_features_alone": mean(start),
     }
     shares = SHARE if exact else tuple(share for share in SHARE if share >= _LEAST_SHARE)
     grids = {"map_share": shares, "popularity": POPULARITY, "smooth_map": SMOOTH, "smooth_features": SMOOTH}
-    if not popularity:
-        del grids["popularity"]
     full = {**grids, "map_share": SHARE}
-    choice = {**start, "map_share": SHARE.index(0.6)}
+    unused = ([] if popularity else ["popularity"]) + ([] if mapped else ["map_share", "smooth_map"])
+    grids = {name: grid for name, grid in grids.items() if name not in unused}
+    choice = {**start, "map_share": SHARE.index(0.6)} if mapped else start
     best = mean(choice)
     for _ in range(3):
         before = dict(choice)
