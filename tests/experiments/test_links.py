@@ -135,4 +135,12 @@ def test_the_paper_s_figures_stand_beside_methods_of_the_table() -> None:
         assert dataset in TABLE.datasets
         assert setting in TABLE.settings(dataset)
         assert label in labels
-    assert TABLE.paper["cora", "paper", "LLP"] == {"mrr": 27.87}
+    assert TABLE.paper["cora", "paper", "SPARC"] == {"mrr": 31.25}
+
+
+def test_llp_s_own_figures_stand_beside_hits_and_never_beside_an_mrr() -> None:
+    assert TABLE.paper["cora", "llp", "LLP"] == {"global_hits@20": 27.87}
+    assert TABLE.paper["pubmed", "llp", "LLP-MLP"] == {"global_hits@20": 38.01}
+    for (_, setting, label), figures in TABLE.paper.items():
+        assert set(figures) == ({"global_hits@20"} if label.startswith("LLP") else {"mrr"})
+        assert (setting == "llp") == label.startswith("LLP")
