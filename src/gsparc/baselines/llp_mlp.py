@@ -29,7 +29,7 @@ class LLPMLPBaseline(PairLinks):
     max_steps, batch_size, learning_rate, weight_decay, dropout
         Steps at most; true edges a step, and as many random pairs; optimiser and regularisation.
     n_starts : int or "auto"
-        Networks that are fitted, each with its own held-out nodes; the mean of their probabilities ranks.
+        Networks that are fitted, each with its own held-out nodes; the mean of their log-odds ranks.
         ``"auto"``: as many as :class:`~gsparc.SparcLinkPredictor` has maps.
     device, random_state, verbose
         As elsewhere.
