@@ -215,7 +215,7 @@ class LLPBaseline(LLPMLPBaseline):
         *,
         hidden_channels: int = 256,
         max_steps: int = 1000,
-        teacher_steps: int = 200,
+        teacher_steps: int = 100,
         batch_size: int = 2048,
         anchors: int = 256,
         walks: int = 3,
