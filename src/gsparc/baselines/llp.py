@@ -167,9 +167,9 @@ class LLPBaseline(LLPMLPBaseline):
     Parameters
     ----------
     weights : "auto" or tuple of three floats
-        Weights of the losses by edges, rank and distribution. ``"auto"``: at the first start one student is
-        trained for each of (1, 0, 0), which is the plain student, (1, 1, 1) and (1, 10, 10); the weights of the one
-        that its held-out nodes rank best with are used at all starts.
+        Weights of the losses by edges, rank and distribution. ``"auto"``: at the first start a student is trained
+        with (1, 0, 0), which is the plain one, then with (1, 1, 1), and where that is no worse with (1, 10, 10); the
+        weights that its held-out nodes rank best with are used at all starts.
     teacher_steps : int
         Optimiser steps of the teacher at most, each over the whole graph. It passes messages along the very edges it
         learns and soon knows them by heart: held-out nodes, by their own rows, say every 20 steps when to stop.
@@ -256,7 +256,11 @@ class LLPBaseline(LLPMLPBaseline):
             self.scores_, self.teacher_histories_ = {}, []
         tried = (self.weights_,) if start else self._to_try(judged=data.retrieval is not None)
         lesson = self._teach(data) if any(_taught(weights) for weights in tried) else None
-        found = {weights: self._taught_by(lesson, weights, data) for weights in tried}
+        found: dict[Weights, tuple[LinkNet, LoopResult]] = {}
+        for weights in tried:
+            found[weights] = self._taught_by(lesson, weights, data)
+            if found[weights][1].best_score < max(result.best_score for _, result in found.values()):
+                break  # where a word of the teacher does harm, ten are not asked for
         self.weights_ = max(found, key=lambda weights: found[weights][1].best_score)
         if start == 0 and data.retrieval is not None:
             self.scores_ = {weights: result.best_score for weights, (_, result) in found.items()}
