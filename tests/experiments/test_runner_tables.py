@@ -163,7 +163,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     """Fills with what would be run; nothing is."""
     seen: list[Task] = []
 
-    def noted(_: Any, work: list[Task], jobs: int) -> Iterator[Any]:
+    def noted(_: Any, work: list[Task], jobs: int, *, apart: bool) -> Iterator[Any]:
         assert all(task.context.shared is not None and task.context.shared.is_dir() for task in work)
         seen.extend(work)
         yield from ()

@@ -202,8 +202,8 @@ _PAPER = {
     "SPARC": {"cora": 31.25, "citeseer": 34.25, "pubmed": 48.07},
     "SPARC, unrefined": {"cora": 31.25, "citeseer": 34.25, "pubmed": 48.07},  # nearest to what the paper does
 }
-# LLP's authors measure new nodes by Hits@k and AUC alone, nothing in their code computes an MRR on these graphs, and by
-# all appearance these are the Hits@20 that they report for their production setting: that is what they stand beside.
+# The script of LLP's authors for new nodes computes Hits@k and AUC and no MRR. By all appearance these are the Hits@20
+# that they report for their production setting: that is what they stand beside.
 _PAPER_LLP = {
     "LLP": {"cora": 27.87, "citeseer": 34.05, "pubmed": 50.48},
     "LLP-MLP": {"cora": 22.90, "citeseer": 28.21, "pubmed": 38.01},

@@ -263,13 +263,13 @@ def _finished(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], Non
     left = {(task.table, task.cell.key): task for task in work}
     lost: set[tuple[str, str]] = set()
     while left:
-        later = {}
+        later, loss = {}, None
         with closing(as_finished(_run_cell, list(left.values()), jobs, apart=bool(lost))) as results:
             for task, record in results:
                 key, trouble = (task.table, task.cell.key), record.pop("trouble", None)
                 if trouble == _LOST and key not in lost:
+                    loss, later[key] = (task, record["error"]), task
                     lost.add(key)
-                    later[key] = task
                     break
                 del left[key]
                 if trouble == _NO_ROOM and jobs > 1:
@@ -278,10 +278,10 @@ def _finished(work: list[Task], jobs: int) -> Generator[tuple[Task, Record], Non
                 else:
                     yield task, record
             else:
-                jobs = max(1, jobs // 4)
-        if not lost.isdisjoint(later):
-            _check_gpu(task, record["error"])
-            logger.info("%s: the GPU was lost; other processes go on, and it is tried again later", task.cell.key)
+                left, jobs = {}, max(1, jobs // 4)
+        if loss is not None:  # a service that shares the GPU lets nobody in until all who have lost it are gone
+            _check_gpu(*loss)
+            logger.info("%s: the GPU was lost; new processes go on, it is tried again later", loss[0].cell.key)
         left = {key: task for key, task in left.items() if key not in later} | later
 
 
