@@ -60,6 +60,7 @@ code { font-size: .88em; overflow-wrap: anywhere; }
 @media (max-width: 620px) {
   table.words th, table.words td { padding: .3rem .35rem; overflow-wrap: anywhere; }
   table.words .more { display: block; }
+  table.words tbody th { min-width: 6.4rem; }
   table.results th:first-child { max-width: 8.5rem; white-space: normal; overflow-wrap: anywhere; }
 }
 @media print {
