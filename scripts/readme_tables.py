@@ -197,7 +197,8 @@ def reproduced_table(part: str, results: Path) -> Table:
     name, cut = REPRODUCED[part]
     path = results / f"{name}.json"
     if not path.is_file():
-        raise TableError(f"table 'reproduced.{part}': no results/{path.name}. Run: gsparc reproduce {name}")
+        command = f"gsparc reproduce {name} --output results"
+        raise TableError(f"table 'reproduced.{part}': no results/{path.name}. Run: {command}")
     result = json.loads(path.read_text(encoding="utf-8"))
     seeds = max((figures["seeds"] for row in result["rows"] for figures in row["metrics"].values()), default=0)
     place = result["hardware"].get("gpu") or f"{result['hardware']['cores']} CPU cores"

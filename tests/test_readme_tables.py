@@ -116,7 +116,7 @@ def test_cuts_a_table_from_the_results_of_reproduce(script: ModuleType, root: Pa
 def test_says_how_to_make_a_missing_result_of_reproduce(
     script: ModuleType, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for part, message in (("links", "Run: gsparc reproduce links"), ("other", "unknown; parts:")):
+    for part, message in (("links", "Run: gsparc reproduce links --output results"), ("other", "unknown; parts:")):
         (root / "README.md").write_text(f"<!-- table:reproduced.{part} -->\n<!-- /table -->\n", encoding="utf-8")
         assert script.main([], root) == 2
         assert message in capsys.readouterr().err

@@ -62,6 +62,19 @@ def test_the_table_is_printed_and_the_page_written(make, tmp_path: Path) -> None
     assert (tmp_path / "out" / "fake.json").is_file()
 
 
+def test_the_usual_folder_is_not_that_of_the_kept_results(
+    inside, fake: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    part = ("--seeds", 1, "--methods", "A", "--splits", "dense", "--device", "cpu", "-q")
+    for arguments, folder in ((part, "reproduced"), ((*part, "--smoke"), "reproduced/smoke")):
+        done = inside("reproduce", "links", *arguments)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / folder / "fake.json").is_file()
+    assert not (tmp_path / "results").exists()
+    assert "default reproduced." in " ".join(inside("reproduce", "--help").stdout.split())
+
+
 def test_json_is_one_document(make, tmp_path: Path) -> None:
     done = make("--json")
     document = json.loads(done.stdout)

@@ -18,6 +18,7 @@ NAME = "reproduce"
 TABLES = ("neighbourhood", "classification", "clustering", "links", "minibatch", "cold-share", "laplacians")
 WORDS = (*TABLES, "audit", "all")
 _PAGE = "reproduction.html"
+_OUTPUT = Path("reproduced")  # not results, where a clone keeps the figures of its documentation
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -47,7 +48,7 @@ def run(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: finished cells are dropped.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder of result files and page; default results."),
+        typer.Option("--output", "-o", metavar="DIR", help=f"Folder of result files and page; default {_OUTPUT}."),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the files of the data sets are.")
@@ -93,7 +94,7 @@ def run(
     if resume and fresh:
         raise typer.BadParameter("pass --resume to keep finished cells or --fresh to drop them.", param_hint="--fresh")
     check_name("table", table, WORDS)
-    folder = output or Path("results/smoke" if smoke else "results")
+    folder = output or (_OUTPUT / "smoke" if smoke else _OUTPUT)
     check_output(folder, table=False)
     start = time.perf_counter()
     common: dict[str, Any] = {"smoke": smoke, "data_dir": data_dir, "generated": generated}

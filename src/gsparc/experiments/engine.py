@@ -3,7 +3,7 @@
 A module of this folder defines one ``TABLE = Experiment(...)``. Everything else is here and in
 :mod:`~gsparc.experiments.runner`: which cells there are, running them in several processes, result files, rows.
 
-The result file ``results/NAME.json`` that pages are made from::
+The result file ``DIR/NAME.json`` that pages are made from::
 
     experiment, title, question, x_axis     as in the Experiment
     versions, hardware, commit, created     of the last run that wrote to the file

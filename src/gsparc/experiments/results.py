@@ -72,7 +72,7 @@ class ResultFile:
     Parameters
     ----------
     path : Path
-        ``results/NAME.json``.
+        ``DIR/NAME.json``.
     experiment : Experiment
         The table.
     smoke : bool
