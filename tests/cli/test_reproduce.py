@@ -72,7 +72,7 @@ def test_the_usual_folder_is_not_that_of_the_kept_results(
         assert done.returncode == 0, done.stderr
         assert (tmp_path / folder / "fake.json").is_file()
     assert not (tmp_path / "results").exists()
-    assert "default reproduced." in " ".join(inside("reproduce", "--help").stdout.split())
+    assert "default reproduced." in " ".join(inside("reproduce", "--help").stdout.replace("│", " ").split())
 
 
 def test_json_is_one_document(make, tmp_path: Path) -> None:

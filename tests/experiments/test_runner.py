@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +223,65 @@ def test_a_file_that_is_no_result_is_named(run: Run, tmp_path: Path, text: str) 
     (tmp_path / "results" / "fake.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=r"fake\.json"):
         run(resume=True)
+
+
+DAMAGED = [
+    ({"numbers": {"cold": "abc"}}, r"'cold' is 'abc', expected a finite number"),
+    ({"numbers": {"cold": True}}, r"'cold' is True, expected a finite number"),
+    ({"numbers": {"cold": {"a": 1}}}, r"'cold' is \{'a': 1\}, expected a finite number"),
+    ({"numbers": {"curve": [1.0, "2"]}}, r"'curve' holds '2', expected a finite number"),
+    ({"numbers": {"cold": math.nan}}, r"'cold' is nan, expected a finite number"),
+    ({"numbers": {"cold": 10**400}}, r"'cold' is 10+\.\.\., expected a finite number"),
+    ({"numbers": {"reasons": "none"}}, r"'reasons' is 'none', expected names with a sentence"),
+    ({"numbers": [1.0]}, r"'numbers' is \[1\.0\], expected names with a number"),
+    ({"numbers": {}, "seconds": "long"}, r"'seconds' is 'long'"),
+    ({"error": None}, r"'error' is None, expected a sentence"),
+    ({"seconds": 1.0}, r"it is \{'seconds': 1\.0\}, expected one of 'numbers'"),
+    (7, r"it is 7, expected one of 'numbers'"),
+]
+
+
+@pytest.mark.parametrize(("record", "match"), DAMAGED)
+def test_a_damaged_cell_is_named(run: Run, tmp_path: Path, log: Path, record: Any, match: str) -> None:
+    document, before = run(), calls(log)
+    document["cells"]["generated | dense | A | 1"] = record
+    (tmp_path / "results" / "fake.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"fake\.json holds a damaged cell 'generated \| dense \| A \| 1': {match}"):
+        run(resume=True)
+    assert calls(log) == before
+
+
+def test_a_cell_of_another_name_is_named(run: Run, tmp_path: Path) -> None:
+    document = run()
+    document["cells"]["generated | A"] = {"numbers": {}}
+    results.write_json(tmp_path / "results" / "fake.json", document)
+    with pytest.raises(InputError, match=r"damaged cell 'generated \| A': its name is not 'data set \| setting"):
+        run(resume=True)
+
+
+@pytest.mark.parametrize(("part", "value"), [("versions", 3), ("hardware", "fast"), ("rows", {})])
+def test_a_damaged_header_is_named(run: Run, tmp_path: Path, part: str, value: Any) -> None:
+    results.write_json(tmp_path / "results" / "fake.json", {**run(), part: value})
+    with pytest.raises(InputError, match=rf"fake\.json is damaged: '{part}' is"):
+        run(resume=True)
+
+
+def test_numbers_that_could_not_be_read_again_are_a_failure(
+    run: Run, fake: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("fake_table")
+
+    monkeypatch.setattr(module, "TABLE", replace(fake, run=lambda cell, context: {"cold": "abc"}))
+    cells = run()["cells"]
+    assert {record["error"] for record in cells.values()} == {
+        "TypeError: the numbers of the cell cannot be kept: 'cold' is 'abc', expected a finite number."
+    }
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "results").glob("*.json")), ids=lambda p: p.stem)
+def test_the_kept_results_can_be_read(path: Path) -> None:
+    if path.stem != "audit":
+        assert results.read_result(path)["cells"]
 
 
 def test_missing_data_is_said_before_anything_runs(run: Run, log: Path, tmp_path: Path) -> None:

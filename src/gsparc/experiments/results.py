@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from gsparc.experiments.engine import Cell, Experiment
 from gsparc.experiments.provenance import commit, hardware, versions
 from gsparc.experiments.rows import group_order, group_rows
 
-__all__ = ["ResultFile", "plain", "read_result", "write_json"]
+__all__ = ["ResultFile", "fault", "plain", "read_result", "write_json"]
 
 Record = dict[str, Any]
+_OUTCOMES = ("numbers", "not_applicable", "error")
 _OTHERWISE = "Pass --fresh to start over, or another folder with --output."
 
 
@@ -63,7 +65,62 @@ def read_result(path: Path) -> Record:
         raise InputError(f"{path} cannot be read as a result file ({error}). {_OTHERWISE}") from error
     if not isinstance(document, dict) or not isinstance(document.get("cells"), dict):
         raise InputError(f"{path} is no result file of this command: it holds no cells. {_OTHERWISE}")
+    for name, kind in (("versions", dict), ("hardware", dict), ("other_hardware", list), ("rows", list)):
+        if not isinstance(document.get(name, kind()), kind):
+            raise InputError(f"{path} is damaged: {name!r} is {_short(document[name])}. {_OTHERWISE}")
+    for key, record in document["cells"].items():
+        if wrong := _fault_of_cell(key, record):
+            raise InputError(f"{path} holds a damaged cell {key!r}: {wrong}. Mend or remove it. {_OTHERWISE}")
     return document
+
+
+def fault(numbers: Any) -> str | None:
+    """What is wrong with the numbers of a cell; None where nothing is.
+
+    Each is a finite number, null or, for a curve, a list of these; ``"reasons"`` names sentences.
+
+    Examples
+    --------
+    >>> fault({"cold": 87.1, "curve": [1.0, None], "reasons": {"test": "no edges"}})
+    >>> fault({"cold": "abc"})
+    "'cold' is 'abc', expected a finite number"
+    """
+    if not isinstance(numbers, dict):
+        return f"'numbers' is {_short(numbers)}, expected names with a number each"
+    for name, value in numbers.items():
+        if name == "reasons":
+            if not isinstance(value, dict) or not all(isinstance(sentence, str) for sentence in value.values()):
+                return f"'reasons' is {_short(value)}, expected names with a sentence each"
+            continue
+        items, verb = (value, "holds") if isinstance(value, list) else ([value], "is")
+        for item in items:
+            if item is not None and not _is_number(item):
+                return f"{name!r} {verb} {_short(item)}, expected a finite number"
+    return None
+
+
+def _fault_of_cell(key: str, record: Any) -> str | None:
+    try:
+        Cell.from_key(key)
+    except ValueError:
+        return "its name is not 'data set | setting | method | seed'"
+    if not isinstance(record, dict) or sum(name in record for name in _OUTCOMES) != 1:
+        return f"it is {_short(record)}, expected one of {', '.join(map(repr, _OUTCOMES))}"
+    for name in _OUTCOMES[1:]:
+        if not isinstance(record.get(name, ""), str):
+            return f"{name!r} is {_short(record[name])}, expected a sentence"
+    if not _is_number(record.get("seconds", 0)):
+        return f"'seconds' is {_short(record['seconds'])}, expected a finite number"
+    return fault(record.get("numbers", {}))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class ResultFile:
@@ -107,9 +164,12 @@ class ResultFile:
             return
         self._check_same(document)
         self.cells = dict(document["cells"])
-        known = document.get("other_hardware", [])
-        self._other_hardware = known + [document["hardware"]] * (document["hardware"] not in known)
-        self.groups |= dict.fromkeys((row["dataset"], row["setting"]) for row in document.get("rows", []))
+        known, last = document.get("other_hardware", []), document.get("hardware", {})
+        self._other_hardware = known + [last] * (last not in known)
+        rows = (row for row in document.get("rows", []) if isinstance(row, dict))
+        self.groups |= dict.fromkeys(
+            (str(row["dataset"]), str(row["setting"])) for row in rows if {"dataset", "setting"} <= row.keys()
+        )
 
     def check_generated(self, dataset: str, generated: bool) -> None:
         """Refuse to put figures from a generated graph beside those of the real one."""

@@ -19,7 +19,7 @@ from gsparc._runtime import progress_bar, resolve_device
 from gsparc._validation import check_count
 from gsparc.exceptions import GsparcError, InputError
 from gsparc.experiments.engine import Cell, Context, Experiment, plan
-from gsparc.experiments.results import ResultFile, plain
+from gsparc.experiments.results import ResultFile, fault, plain
 from gsparc.experiments.workers import as_finished
 
 __all__ = ["Part", "failed_cells", "load_table", "run_experiment", "run_experiments"]
@@ -307,6 +307,8 @@ def _run_cell(task: Task) -> Record:
         else:
             record["seconds"] = float(numbers.pop("seconds", time.perf_counter() - start))
             record["numbers"] = plain(numbers)
+            if wrong := fault(record["numbers"]):  # --resume would refuse the file
+                raise TypeError(f"the numbers of the cell cannot be kept: {wrong}.")
     except Exception as error:
         if os.environ.get("GSPARC_DEBUG"):
             logger.warning("%s failed", cell.key, exc_info=True)
