@@ -50,9 +50,11 @@ def check_name(kind: str, got: object, known: Iterable[str]) -> str:
     names = sorted(known)
     if isinstance(got, str) and got in names:
         return got
-    close = difflib.get_close_matches(str(got).lower(), names, n=1, cutoff=0.5)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UnknownNameError(f"unknown {kind} {got!r}.{hint} Known: {', '.join(names)}.")
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(str(got).lower(), lower, n=1, cutoff=0.5)
+    hint = f" Did you mean {lower[close[0]]!r}?" if close else ""
+    between = "; " if any("," in name for name in names) else ", "  # else one name would look like two
+    raise UnknownNameError(f"unknown {kind} {got!r}.{hint} Known: {between.join(names)}.")
 
 
 def check_count(name: str, got: Any, minimum: int) -> int:

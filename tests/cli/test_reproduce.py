@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gsparc.cli import reproduce
 from gsparc.cli.reproduce import TABLES, WORDS
 from gsparc.experiments import audit, runner
-from gsparc.experiments.engine import Experiment
+from gsparc.experiments.engine import Experiment, Method
 
 
 @pytest.fixture
@@ -131,6 +133,50 @@ def test_an_interrupt_says_how_to_continue(make, monkeypatch: pytest.MonkeyPatch
     fails(make(), r"interrupted; finished cells are kept in .*fake\.json.*reproduce links --resume", status=130)
 
 
+# Labels with commas.
+
+LABELS = ("MLP", "GLNN", "MLP, 6 starts", "GLNN, 6 starts", "majority")
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["GLNN, 6 starts,majority"], ["GLNN, 6 starts", "majority"]),
+        (["majority,glnn,6 STARTS"], ["majority", "GLNN, 6 starts"]),
+        (["GLNN,GLNN, 6 starts,MLP"], ["GLNN", "GLNN, 6 starts", "MLP"]),
+        (["MLP , 6 starts", "GLNN"], ["MLP, 6 starts", "GLNN"]),
+        (["GLNN, 7 starts"], ["GLNN", "7 starts"]),
+        ([" majority,, mlp ,"], ["majority", "MLP"]),
+        ([","], None),
+        (None, None),
+    ],
+)
+def test_labels_with_commas_are_found_wherever_they_stand(texts: list[str] | None, names: list[str] | None) -> None:
+    assert reproduce._names(texts, LABELS) == names
+
+
+@given(st.lists(st.sampled_from([*LABELS[:1], *LABELS[2:]]), min_size=1))
+def test_any_list_of_labels_is_read_as_it_was_written(labels: list[str]) -> None:
+    assert reproduce._names([",".join(labels)], [*LABELS[:1], *LABELS[2:]]) == labels
+    assert reproduce._names(labels, LABELS) == labels
+
+
+def test_a_near_miss_gets_the_label_that_was_meant(inside, tmp_path: Path) -> None:
+    done = inside("reproduce", "classification", "--methods", "gln,MLP", "-q", "-o", tmp_path)
+    fails(done, r"unknown method 'gln'\. Did you mean 'GLNN'\? .*; GLNN; GLNN, 6 starts; ")
+
+
+def test_a_label_of_one_table_is_not_cut_for_another(
+    make, two: None, fake: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = replace(fake, methods=(*fake.methods, Method("A, twice", "seen nodes", "its own features only")))
+    tables = {"links": longer, "minibatch": importlib.import_module("other_table").TABLE}
+    monkeypatch.setattr(runner, "load_table", tables.__getitem__)
+    parts = reproduce._parts(list(tables), {"methods": ["a, twice"], "datasets": None, "settings": None})
+    assert {name: part.methods for name, part in parts.items()} == {"links": ["A, twice"]}
+    fails(make(methods="A, thrice"), r"unknown method 'thrice'\. .*Known: A; A, twice; B; Broken; NA; Ours\.")
+
+
 # 'all': several tables and the leak test in one run.
 
 
@@ -161,7 +207,7 @@ def test_all_makes_every_table_and_the_leak_test(make, two: None, tmp_path: Path
 def test_all_takes_from_each_table_what_it_has(make, two: None, tmp_path: Path) -> None:
     done = make("--json", table="all", methods="A")
     assert done.returncode == 0, done.stderr
-    assert "minibatch: nothing of what was asked for is in this table" in done.stderr
+    assert "nothing of what was asked for is in them: minibatch\n" in done.stderr
     document = json.loads(done.stdout)
     assert {name: table["cells"] for name, table in document["tables"].items()} == {"links": 2}
     fails(make(table="all", methods="Ours"), r"fake\.json holds 2 finished cell\(s\)")
@@ -178,10 +224,12 @@ def test_all_makes_a_data_set_in_the_tables_that_have_it(
     monkeypatch.setattr(runner, "load_table", tables.__getitem__)
     done = make("--json", "--datasets", "generated", table="all", methods="Ours")
     assert done.returncode == 0, done.stderr
-    assert "minibatch: nothing of what was asked for is in this table" in done.stderr
+    assert "nothing of what was asked for is in them: minibatch\n" in done.stderr
     assert list(json.loads(done.stdout)["tables"]) == ["links"]
-    parts = [reproduce._part(name, {"datasets": ["cora,actor"]}, some=True) for name in tables]
-    assert [part and part.datasets for part in parts] == [["actor"], ["cora", "actor"]]  # actor is nobody's own
+    wanted = {"datasets": ["cora,actor"], "methods": None, "settings": None}
+    parts = reproduce._parts(list(tables), wanted)
+    found = {name: part.datasets for name, part in parts.items()}
+    assert found == {"links": ["actor"], "minibatch": ["cora", "actor"]}  # actor is nobody's own
 
 
 def test_an_interrupt_of_all_names_the_folder(make, two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 from gsparc.cli.common import INTERRUPTED, AsJson, command, emit, say, write_error
 
 if TYPE_CHECKING:
+    from gsparc.experiments.engine import Experiment
     from gsparc.experiments.runner import Part
 
 NAME = "reproduce"
@@ -103,8 +104,6 @@ def run(
     options |= {"resume": resume, "fresh": fresh, **common}
     wanted = {"datasets": datasets, "methods": methods, "settings": settings}
     document: dict[str, Any] = {"tables": {}, "audit": None}
-    if table == "all":
-        _check_somewhere(wanted)
     if table != "audit":
         document["tables"] = _run_tables(table, wanted, options)
     if table in ("audit", "all"):
@@ -122,8 +121,7 @@ def _run_tables(word: str, wanted: dict[str, Any], options: dict[str, Any]) -> d
     from gsparc.experiments.runner import run_experiments
 
     several = word == "all"
-    asked = {name: _part(name, wanted, some=several) for name in (TABLES if several else (word,))}
-    parts = {name: part for name, part in asked.items() if part is not None}
+    parts = _parts(TABLES if several else (word,), wanted)
     if not parts:
         return {}
     folder: Path = options["output"]
@@ -137,54 +135,67 @@ def _run_tables(word: str, wanted: dict[str, Any], options: dict[str, Any]) -> d
             f"(gsparc reproduce {word} --resume ...)."
         )
         raise typer.Exit(INTERRUPTED) from None
-    return {name: _summary(files[name], result) for name, result in zip(parts, results, strict=True)}
+    return {name: _summary(files[name], parts[name], result) for name, result in zip(parts, results, strict=True)}
 
 
-def _part(name: str, wanted: dict[str, Any], *, some: bool) -> Part | None:
-    """What is asked of a table; with ``some``, what it has of the names asked for, None where that is nothing."""
+def _parts(names: Collection[str], wanted: dict[str, Any]) -> dict[str, Part]:
+    """What to run of the tables of these names; of several, each gives what it has of the names asked for."""
     from gsparc.experiments.runner import Part, load_table
 
-    table = load_table(name)
-    chosen = {key: _names(value, _known(table, key)) for key, value in wanted.items()}
-    if some:
-        anywhere = {dataset for other in TABLES for dataset in load_table(other).datasets}
-        for key, names in chosen.items():
-            own = {known.lower() for known in _known(table, key)}
-            if names is not None:  # a data set that no table has of its own is one for all of them
-                chosen[key] = [n for n in names if n.lower() in own or (key == "datasets" and n not in anywhere)]
-        if any(names == [] for names in chosen.values()):
-            say(f"{name}: nothing of what was asked for is in this table")
+    tables = {name: load_table(name) for name in names}
+    chosen = _chosen(wanted, tables.values())
+    if len(tables) == 1:
+        return {name: Part(table, **chosen) for name, table in tables.items()}
+    anywhere = {dataset for table in tables.values() for dataset in table.datasets}
+    found = {name: _part(table, chosen, anywhere=anywhere) for name, table in tables.items()}
+    if without := [name for name, part in found.items() if part is None]:
+        say(f"left out, as nothing of what was asked for is in them: {', '.join(without)}")
+    return {name: part for name, part in found.items() if part is not None}
+
+
+def _part(table: Experiment, chosen: dict[str, list[str] | None], *, anywhere: set[str]) -> Part | None:
+    """What a table has of the names asked for, None where that is nothing; ``anywhere``: data sets of all tables."""
+    from gsparc.experiments.runner import Part
+
+    own: dict[str, list[str] | None] = {}
+    for kind, names in chosen.items():
+        known = _known(table, kind)
+        # a data set that no table has of its own is one for all of them
+        own[kind] = names and [n for n in names if n in known or (kind == "datasets" and n not in anywhere)]
+        if own[kind] == []:
             return None
-    return Part(table, **chosen)
+    return Part(table, **own)
 
 
-def _summary(file: Path, result: dict[str, Any]) -> dict[str, Any]:
-    """What is printed of a result file."""
+def _summary(file: Path, part: Part, result: dict[str, Any]) -> dict[str, Any]:
+    """What is printed of a result file; ``asked``: the methods asked for, None for all."""
     from gsparc.experiments.runner import failed_cells
 
     keys = ("title", "question", "x_axis", "metrics", "rows")
     return {
         "file": str(file),
         **{key: result[key] for key in keys},
+        "asked": part.methods,
         "cells": len(result["cells"]),
         "failed": {key: result["cells"][key]["error"] for key in failed_cells(result)},
     }
 
 
-def _check_somewhere(wanted: dict[str, Any]) -> None:
-    """For 'all', which takes of each table what it has: a name that no table has is a mistake."""
+def _chosen(wanted: dict[str, list[str] | None], tables: Collection[Experiment]) -> dict[str, list[str] | None]:
+    """The names asked for, as these tables spell them; one that none of several tables has is a mistake."""
     from gsparc._validation import check_name
-    from gsparc.experiments.runner import load_table
 
-    tables = [load_table(name) for name in TABLES]
-    for key, kind in (("methods", "method"), ("settings", "setting")):
-        known = {name.lower(): name for table in tables for name in _known(table, key)}
-        for name in _names(wanted[key], known) or ():
-            check_name(kind, known.get(name.lower(), name), known.values())
+    known = {kind: [name for table in tables for name in _known(table, kind)] for kind in wanted}
+    chosen = {kind: _names(texts, known[kind]) for kind, texts in wanted.items()}
+    if len(tables) > 1:  # of one table, running it says so
+        for kind, word in (("methods", "method"), ("settings", "setting")):
+            for name in chosen[kind] or ():
+                check_name(word, name, dict.fromkeys(known[kind]))
+    return chosen
 
 
-def _known(table: Any, kind: str) -> list[str]:
-    """Names of a table, to tell a label with a comma from two labels."""
+def _known(table: Experiment, kind: str) -> list[str]:
+    """Names of a table."""
     if kind == "methods":
         return [method.label for method in table.methods]
     if kind == "settings":
@@ -193,14 +204,26 @@ def _known(table: Any, kind: str) -> list[str]:
 
 
 def _names(wanted: Iterable[str] | None, known: Iterable[str]) -> list[str] | None:
-    """Names from options that may be repeated and may hold several, separated by commas."""
+    """Names from options that may be repeated and may hold several, separated by commas.
+
+    A known name may hold commas itself: at each place the longest known name is taken.
+    """
     if not wanted:
         return None
-    whole = {name.lower() for name in known}
+    whole = {tuple(_pieces(name.lower())): name for name in known}
     names = []
     for text in wanted:
-        names += [text] if text.lower() in whole else [part.strip() for part in text.split(",")]
+        pieces = _pieces(text)
+        while pieces:
+            lower = tuple(piece.lower() for piece in pieces)
+            length = next((n for n in range(len(pieces), 0, -1) if lower[:n] in whole), 1)
+            names.append(whole.get(lower[:length], pieces[0]))
+            del pieces[:length]
     return [name for name in names if name] or None
+
+
+def _pieces(text: str) -> list[str]:
+    return [piece.strip() for piece in text.split(",")]
 
 
 def _run_audit(datasets: list[str] | None, common: dict[str, Any]) -> dict[str, Any]:
