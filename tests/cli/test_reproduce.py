@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import re
 import signal
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from gsparc.cli import reproduce
 from gsparc.cli.reproduce import TABLES, WORDS
+from gsparc.cli.result_tables import result_table
 from gsparc.experiments import audit, runner
 from gsparc.experiments.engine import Experiment, Method
 
@@ -110,8 +113,8 @@ def test_an_earlier_result_needs_resume_or_fresh(make) -> None:
         (["links", "--datasets", "coar"], "unknown data set 'coar'. Did you mean 'cora'"),
         (["links", "--splits", "dens"], "unknown setting 'dens'. Did you mean 'dense'"),
         (["all", "--methods", "Our"], "unknown method 'Our'. Did you mean 'Ours'"),
-        (["links", "--device", "abacus"], "device='abacus' is not a device"),
-        (["links", "--datasets", "reddit", "--data-dir", "nowhere"], "'reddit' are not on this machine.*--generated"),
+        (["links", "--device", "abacus"], "--device abacus is not a device"),
+        (["links", "--datasets", "reddit", "--data-dir", "."], "'reddit' are not on this machine.*--generated"),
     ],
 )
 def test_bad_names_and_missing_data(
@@ -120,9 +123,60 @@ def test_bad_names_and_missing_data(
     fails(inside("reproduce", *arguments, "-q", "-o", tmp_path), pattern)
 
 
-@pytest.mark.parametrize("arguments", [["links", "--seeds", "0"], ["links", "--jobs", "0"], []])
-def test_wrong_usage_is_status_2(inside, fake: Experiment, arguments: list[str]) -> None:
-    fails(inside("reproduce", *arguments), "", status=2)
+@pytest.mark.parametrize(
+    ("arguments", "pattern"),
+    [
+        (["links", "--seeds", "0"], "--seeds"),
+        (["links", "--jobs", "0"], "--jobs"),
+        (["links", "--data-dir", "nowhere"], "--data-dir.*'nowhere' does not exist"),
+        ([], "TABLE"),
+    ],
+)
+def test_wrong_usage_is_status_2(inside, fake: Experiment, arguments: list[str], pattern: str) -> None:
+    fails(inside("reproduce", *arguments), pattern, status=2)
+
+
+def test_a_missing_gpu_is_said_in_terms_of_the_option(
+    inside, fake: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    done = inside("reproduce", "links", "--device", "cuda", "-o", tmp_path)
+    fails(done, r"error: --device cuda was asked for, but .* Pass --device auto or 'cpu'\.")
+
+
+def test_list_shows_the_names_and_runs_nothing(inside, tmp_path: Path) -> None:
+    document = json.loads(inside("reproduce", "all", "--list", "--json", "-o", tmp_path / "out").stdout)
+    assert list(document["tables"]) == list(TABLES)
+    table = runner.load_table("classification")
+    names = document["tables"]["classification"]
+    assert names["datasets"] == list(table.datasets)
+    assert names["splits"] == ["paper", "dense", "few", "tenth"]
+    assert names["methods"] == [method.label for method in table.methods]
+    text = " ".join(inside("reproduce", "classification", "--list").stdout.split())
+    assert all(f"{label};" in text for label in names["methods"][:-1])
+    assert "--datasets takes any of debian; cora;" in text
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_methods_that_were_not_asked_for_stay_in_the_file(make, tmp_path: Path) -> None:
+    assert make(methods="B").returncode == 0
+    lines = make("--resume", methods="Ours,A").stdout.splitlines()
+    shown = [line.split()[2] for line in lines if line.startswith("generated ")]
+    assert shown == ["Ours", "A"]
+    rows = json.loads((tmp_path / "out" / "fake.json").read_text(encoding="utf-8"))["rows"]
+    assert [row["method"] for row in rows] == ["Ours", "A", "B", "Broken", "NA"]
+
+
+def test_a_sentence_of_several_rows_is_a_footnote(inside, fake: Experiment, tmp_path: Path) -> None:
+    long, other = "needs more memory than there is", "was never published by its authors"
+    table = replace(fake, skip=lambda dataset, setting, method: long if method in ("A", "B") else other)
+    result = runner.run_experiment(table, output=tmp_path, methods=["A", "B", "NA"], settings=["dense"], device="cpu")
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(result_table({**result, "asked": ["A", "B", "NA"]}))
+    text = console.export_text()
+    assert [line.split()[-1] for line in text.splitlines() if line.startswith("generated  dense  ")][:2] == ["[1]"] * 2
+    assert text.count(long) == text.count(f"[1] {long}") == 1
+    assert "[2]" not in text
 
 
 def test_an_interrupt_says_how_to_continue(make, monkeypatch: pytest.MonkeyPatch) -> None:

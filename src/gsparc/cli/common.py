@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -66,7 +67,9 @@ def _reraise_when_debugging(error: BaseException) -> None:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory for this; try fewer nodes, features or components."
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    # The library speaks of its argument; here it is an option.
+    return re.sub(r"\bdevice='(\w[\w:]*)'", r"--device \1", text) if isinstance(error, GsparcError) else text
 
 
 def write_error(sentence: str) -> None:

@@ -34,14 +34,16 @@ def run(
     *,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, ...")] = 10,
     datasets: Annotated[
-        list[str] | None, typer.Option("--datasets", metavar="NAMES", help="Only these, separated by commas.")
+        list[str] | None,
+        typer.Option("--datasets", metavar="NAMES", help="Only these, separated by commas; names: --list."),
     ] = None,
     methods: Annotated[
-        list[str] | None, typer.Option("--methods", metavar="NAMES", help="Only these, separated by commas.")
+        list[str] | None,
+        typer.Option("--methods", metavar="NAMES", help="Only these, separated by commas; names: --list."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--splits", "--settings", metavar="NAMES", help="Only these splits, shares, ... of a table."),
+        typer.Option("--splits", "--settings", metavar="NAMES", help="Only these splits, shares, ...; names: --list."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; they share the cores.")] = 1,
@@ -52,13 +54,19 @@ def run(
         typer.Option("--output", "-o", metavar="DIR", help=f"Folder of result files and page; default {_OUTPUT}."),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Where the files of the data sets are.")
+        Path | None,
+        typer.Option(
+            "--data-dir", metavar="DIR", help="Where the files of the data sets are.", exists=True, file_okay=False
+        ),
     ] = None,
     generated: Annotated[
         bool, typer.Option("--generated", help="Made-up graphs of the size of reddit and amazon2m for them.")
     ] = False,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Does it run? One seed, few steps, a small generated graph.")
+    ] = False,
+    names: Annotated[
+        bool, typer.Option("--list", help="Run nothing: show the data sets, splits and methods of TABLE.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: AsJson = False,
@@ -87,6 +95,8 @@ def run(
 
     Example:  gsparc reproduce classification --seeds 3 --datasets cora --splits dense --jobs 2
 
+    Example:  gsparc reproduce classification --list
+
     Example:  gsparc reproduce all --jobs 8 --resume
     """
     from gsparc._validation import check_name
@@ -95,6 +105,9 @@ def run(
     if resume and fresh:
         raise typer.BadParameter("pass --resume to keep finished cells or --fresh to drop them.", param_hint="--fresh")
     check_name("table", table, WORDS)
+    if names:
+        emit(_listed(table), as_json, _show_names)
+        return
     folder = output or (_OUTPUT / "smoke" if smoke else _OUTPUT)
     check_output(folder, table=False)
     start = time.perf_counter()
@@ -203,6 +216,17 @@ def _known(table: Experiment, kind: str) -> list[str]:
     return list(table.datasets)
 
 
+def _listed(word: str) -> dict[str, Any]:
+    """Names that the options take, table by table."""
+    from gsparc.datasets import list_datasets
+    from gsparc.experiments.runner import load_table
+
+    tables = {name: load_table(name) for name in ((word,) if word in TABLES else TABLES if word == "all" else ())}
+    kinds = {"datasets": "datasets", "splits": "settings", "methods": "methods"}
+    listed = {name: {option: _known(table, kind) for option, kind in kinds.items()} for name, table in tables.items()}
+    return {"tables": listed, "datasets": [entry.name for entry in list_datasets()]}
+
+
 def _names(wanted: Iterable[str] | None, known: Iterable[str]) -> list[str] | None:
     """Names from options that may be repeated and may hold several, separated by commas.
 
@@ -282,3 +306,11 @@ def _show(document: dict[str, Any]) -> None:
     if document["page"] is not None:
         console.print(f"\nPage: {document['page']}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"All of it took {document['seconds']:.0f} s.", highlight=False)
+
+
+def _show_names(document: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from gsparc.cli.result_tables import names_table
+
+    Console().print(names_table(document))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
-__all__ = ["audit_table", "result_table"]
+__all__ = ["audit_table", "names_table", "result_table"]
 
+_WORD = 12  # characters that are shorter said again than looked up
 _MEASURES = 3  # columns that a terminal has room for; the page shows the others
 
 
@@ -16,7 +18,8 @@ def result_table(result: dict[str, Any]) -> Any:
     from rich.text import Text
 
     table, metrics = Table(box=None, pad_edge=False, header_style="dim"), result["metrics"][:_MEASURES]
-    with_setting = any(row["setting"] for row in result["rows"])
+    rows = [row for row in result["rows"] if result["asked"] is None or row["method"] in result["asked"]]
+    with_setting, notes = any(row["setting"] for row in rows), _footnotes(rows)
     table.add_column("data set", no_wrap=True)
     if with_setting:
         table.add_column(result["x_axis"] or "setting", no_wrap=True)
@@ -25,19 +28,26 @@ def result_table(result: dict[str, Any]) -> Any:
         table.add_column(metric["title"], justify="right", overflow="fold")
     table.add_column("to the best baseline", overflow="fold")
     group = None
-    for row in result["rows"]:
+    for row in rows:
         if group is not None and group != (row["dataset"], row["setting"]):
             table.add_section()
         group = (row["dataset"], row["setting"])
         name = row["dataset"] + " (generated)" * (row["generated"] and row["dataset"] != "generated")
         cells: list[Any] = [name, *([row["setting"]] if with_setting else []), row["method"]]
         cells += [_figure(row["metrics"][metric["name"]]) for metric in metrics]
-        cells.append(Text(row["reason"], style="dim") if row["reason"] else _difference(row, metrics[0]))
+        reason = notes.get(row["reason"], row["reason"])
+        cells.append(Text(reason, style="dim") if reason else _difference(row, metrics[0]))
         table.add_row(*cells, style="bold cyan" if row["ours"] else "")
-    notes = [Text(result["question"], style="dim")]
-    if any(row["generated"] for row in result["rows"]):
-        notes.append(Text("Generated graphs show that it runs; no accuracy on the real data set is claimed.", "yellow"))
-    return Group(Text(result["title"], style="bold"), *notes, table)
+    head = [Text(result["title"], style="bold"), Text(result["question"], style="dim")]
+    if any(row["generated"] for row in rows):
+        head.append(Text("Generated graphs show that it runs; no accuracy on the real data set is claimed.", "yellow"))
+    return Group(*head, table, *(Text(f"{mark} {sentence}", style="dim") for sentence, mark in notes.items()))
+
+
+def _footnotes(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Marks of the sentences that stand in several rows, in the order of the rows."""
+    times = Counter(row["reason"] for row in rows if row["reason"] and len(row["reason"]) > _WORD)
+    return {sentence: f"[{mark}]" for mark, sentence in enumerate((s for s in times if times[s] > 1), start=1)}
 
 
 def _figure(figure: dict[str, Any]) -> Any:
@@ -81,3 +91,18 @@ def audit_table(audit: dict[str, Any]) -> Any:
         table.add_row(row["estimator"], row["change"], verdict)
     title = f"Leak test on {audit['dataset']}: {audit['cold_nodes']:,} cold nodes, {audit['seen_nodes']:,} seen"
     return Group(Text(title, style="bold"), table)
+
+
+def names_table(document: dict[str, Any]) -> Any:
+    """Names that the options of the command take, table by table; "; " stands between them as labels hold commas."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[Any] = []
+    for name, kinds in document["tables"].items():
+        grid = Table.grid(padding=(0, 2))
+        for option, names in kinds.items():
+            grid.add_row(Text(f"  --{option}", style="dim"), Text("; ".join(names)))
+        parts += [Text(name, style="bold"), grid]
+    return Group(*parts, Text(f"--datasets takes any of {'; '.join(document['datasets'])}."))
