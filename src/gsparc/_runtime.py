@@ -128,14 +128,44 @@ class Progress:
 
 
 class _RichProgress(Progress):
+    """A bar in a terminal; elsewhere, where a bar cannot move, a line now and then."""
+
     def __init__(self, bar: Any, task: Any) -> None:
         self._bar, self._task = bar, task
+        console = bar.console
+        self._moves = console.is_jupyter or (console.is_terminal and not console.is_dumb_terminal)
+        self._start = self._said = time.monotonic()
 
     def update(self, completed: float, **fields: Any) -> None:
         note = "  ".join(f"{name} {value}" for name, value in fields.items())
         self._bar.update(self._task, completed=completed, note=note)
+        now = time.monotonic()
+        if not self._moves and now - self._said >= _SECONDS_BETWEEN_LINES:
+            self._said = now
+            task = next(task for task in self._bar.tasks if task.id == self._task)
+            line = f"{task.description.strip()}: {_how_far(completed, task.total, now - self._start)}"
+            self._bar.console.print(f"{line}; {note}" if note else line, highlight=False, markup=False, soft_wrap=True)
 
 
+def _how_far(completed: float, total: float | None, seconds: float) -> str:
+    """How much is done and how long the rest will take, in words.
+
+    Examples
+    --------
+    >>> _how_far(30, 90, 240.0), _how_far(89, 90, 240.0), _how_far(5000, None, 60.0)
+    ('30 of 90, about 8 minutes left', '89 of 90, about 3 seconds left', '5,000')
+    """
+    if not total:
+        return f"{completed:,.0f}"
+    words = f"{completed:,.0f} of {total:,.0f}"
+    if not 0 < completed < total:
+        return words
+    left = seconds * (total - completed) / completed
+    unit, size = next(((u, s) for u, s in (("hour", 3600), ("minute", 60)) if left >= 2 * s), ("second", 1))
+    return f"{words}, about {round(left / size)} {unit}s left"
+
+
+_SECONDS_BETWEEN_LINES = 30.0  # in a log, where no bar can be shown
 _shared: list[Any] = []  # the bar of a job in stages; bars that are opened inside join it: a terminal has one display
 
 
@@ -143,7 +173,8 @@ _shared: list[Any] = []  # the bar of a job in stages; bars that are opened insi
 def progress_bar(description: str, total: float | None, *, show: bool) -> Iterator[Progress]:
     """A progress bar with the time left, on standard error; silent when ``show`` is false.
 
-    Without a ``total`` it counts and does not know the end.
+    Without a ``total`` it counts and does not know the end. Where standard error is no terminal, a line every half
+    minute at most says how far it is.
     """
     if not show:
         yield Progress()
