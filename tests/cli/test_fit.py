@@ -167,7 +167,7 @@ def test_a_folder_that_holds_something_else(inside, small: Path, tmp_path: Path)
 
 
 def test_a_device_that_is_none(inside, small: Path, tmp_path: Path) -> None:
-    fails(inside("fit", "--dataset", small, "--device", "gpu", "-o", tmp_path / "m"), "'gpu' is not a device")
+    fails(inside("fit", "--dataset", small, "--device", "gpu", "-o", tmp_path / "m"), "--device gpu is not a device")
     assert list(tmp_path.iterdir()) == []
 
 
