@@ -25,7 +25,7 @@ from gsparc.report.result_words import (
 
 __all__ = ["MARKS", "sentence_list", "table_section"]
 
-SMALL_GRAPH = "generated"
+_SMALL = "generated"  # the data set of a smoke run, of which nobody expects the size of another
 MARKS = {"win": "▲", "even": "●", "loss": "▼", "unknown": "?"}
 
 
@@ -53,7 +53,7 @@ def _warnings(table: ResultTable) -> str:
     lines = []
     if table.smoke:
         lines.append("This is a smoke run: it shows that the command works, and its figures mean nothing.")
-    made_up = [dataset_title(name) for name in table.datasets if table.generated(name) and name != SMALL_GRAPH]
+    made_up = [dataset_title(name) for name in table.datasets if table.generated(name) and name != _SMALL]
     if made_up:
         lines.append(
             f"{listed(made_up)}: a generated graph, as large as the data set of that name. It shows that everything "
