@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from gsparc._optional import import_optional
 from gsparc.graph import Graph
 from gsparc.ops.clusters import ClusterEdges
+from gsparc.ops.dropout import dropout
 from gsparc.ops.propagate import csr_tensor
 from gsparc.training.batches import as_tensor
 
@@ -49,7 +50,7 @@ class ClusterGCNNet(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits of the nodes of a batch."""
         for number, conv in enumerate(self.convs):
-            x = F.dropout(F.relu(x), self.dropout, self.training) if number else x
+            x = dropout(F.relu(x), self.dropout, self.training) if number else x
             x = conv(x, edge_index)
         return x
 

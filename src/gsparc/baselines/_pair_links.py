@@ -20,6 +20,7 @@ from gsparc._validation import check_count, check_features, check_graph, check_p
 from gsparc.estimators._nodes import NodeNames
 from gsparc.graph import Graph
 from gsparc.nn.mlp import FeatureMLP
+from gsparc.ops.dropout import dropout
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
 from gsparc.training.links import Retrieval, default_fits, held_out_share, mean_reciprocal_rank
 from gsparc.training.loop import LoopResult, LoopSettings
@@ -52,7 +53,7 @@ class PairDecoder(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """Logits of ``left [..., h]`` with ``right [..., h]``, broadcast against each other."""
-        h = F.dropout(F.relu(self.hidden(left * right)), self.dropout, self.training)
+        h = dropout(F.relu(self.hidden(left * right)), self.dropout, self.training)
         return self.output(h).squeeze(-1)
 
 

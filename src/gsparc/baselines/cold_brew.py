@@ -19,6 +19,7 @@ from gsparc.estimators._views import NodeView
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.nn.spectral_map import InputLayer
 from gsparc.nn.teacher import FixedRows
+from gsparc.ops.dropout import dropout
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.ops.propagate import Propagation
 from gsparc.training.batches import FeatureSource, as_tensor
@@ -78,7 +79,7 @@ class StructuralTeacher(nn.Module):
         """The embedding of every node, ``[n, channels]``."""
         h = self.x.project(self.input, dropout=self.input_dropout, training=self.training)
         h = F.relu(self.norms[0](self.propagation(h + self.structure[0])))
-        h = self.hidden(F.dropout(h, self.dropout, self.training))
+        h = self.hidden(dropout(h, self.dropout, self.training))
         return self.norms[1](self.propagation(h + self.structure[1]))
 
     def penalty(self) -> Tensor:
@@ -87,7 +88,7 @@ class StructuralTeacher(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Class scores; whatever the rows, all nodes are computed."""
-        return self.output(F.dropout(self.embed(), self.dropout, self.training))[rows]
+        return self.output(dropout(self.embed(), self.dropout, self.training))[rows]
 
 
 class _GuessTask:

@@ -12,6 +12,7 @@ from gsparc._validation import check_count
 from gsparc.baselines._connected import ConnectedBaseline, SeenGraph
 from gsparc.nn.spectral_map import InputLayer
 from gsparc.nn.teacher import FixedRows
+from gsparc.ops.dropout import dropout
 from gsparc.ops.propagate import Propagation
 from gsparc.training.classify import Inputs
 from gsparc.training.loop import LoopSettings
@@ -65,7 +66,7 @@ class GCNNet(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Logits ``[len(rows), out_channels]``; whatever the rows, all nodes are computed."""
         h = self.x.project(self.input, dropout=self.input_dropout, training=self.training) * self.scale
-        h = F.dropout(F.relu(self.first(h, self.adjacency)), self.dropout, self.training)
+        h = dropout(F.relu(self.first(h, self.adjacency)), self.dropout, self.training)
         return self.second(h, self.adjacency)[rows]
 
 

@@ -12,6 +12,7 @@ from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_share
 from gsparc.baselines._graph_taught import GraphTaughtBaseline, Lesson, walk_batch
 from gsparc.nn.spectral_map import InputLayer, SparseRows, drop_inputs
+from gsparc.ops.dropout import dropout
 from gsparc.ops.laplacian import normalized_affinity
 from gsparc.training.batches import FeatureSource
 from gsparc.training.classify import ClassTask, class_logits
@@ -78,7 +79,7 @@ class GraphMLPNet(nn.Module):
     def embed(self, x: Tensor | SparseRows) -> Tensor:
         """The embedding ``[B, hidden_channels]`` that neighbours should share."""
         h = self.norm(F.gelu(self.input(drop_inputs(x, self.input_dropout, self.training))))
-        return self.hidden(F.dropout(h, self.dropout, self.training))
+        return self.hidden(dropout(h, self.dropout, self.training))
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         """Logits ``[B, out_channels]``."""

@@ -22,6 +22,7 @@ from gsparc.estimators._views import NodeView
 from gsparc.graph import Graph
 from gsparc.nn.spectral_map import InputLayer, SparseRows
 from gsparc.nn.teacher import FixedRows
+from gsparc.ops.dropout import dropout
 from gsparc.ops.propagate import csr_tensor
 from gsparc.training.batches import FeatureSource, Scaling
 from gsparc.training.classify import ClassTask, Judge, class_logits
@@ -109,7 +110,7 @@ class SageNet(nn.Module):
             edges = _no_edges(len(both), both.device)
         others, own = (both * self.scale).chunk(2, dim=1)
         h = self.first((others.contiguous(), own), edges) + self.bias
-        h = F.dropout(F.relu(self.norm(h)), self.dropout, self.training)
+        h = dropout(F.relu(self.norm(h)), self.dropout, self.training)
         out = self.second(h, edges)
         return out[rows] if x is None else out
 

@@ -13,6 +13,7 @@ from gsparc._validation import check_count, check_share
 from gsparc.baselines._graph_taught import GraphTaughtBaseline, Lesson, walk_batch
 from gsparc.estimators._views import dense_rows
 from gsparc.nn.spectral_map import InputLayer, SparseRows, drop_inputs
+from gsparc.ops.dropout import dropout
 from gsparc.ops.laplacian import normalized_affinity
 from gsparc.ops.propagate import csr_tensor, fixed_product
 from gsparc.training.batches import FeatureSource
@@ -71,7 +72,7 @@ class SimMLPNet(nn.Module):
     def encode(self, x: Tensor | SparseRows) -> Tensor:
         """Embeddings ``[B, channels]`` from features alone."""
         h = self.slopes[0](self.norms[0](self.input(drop_inputs(x, self.input_dropout, self.training))))
-        h = F.dropout(h, self.dropout, self.training)
+        h = dropout(h, self.dropout, self.training)
         return F.normalize(self.norms[1](self.hidden(h)) + h, dim=1) * self.channels**0.5
 
     def aggregate(self, z: Tensor, operator: Tensor) -> Tensor:

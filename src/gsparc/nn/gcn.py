@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gsparc.nn.spectral_map import InputLayer, SparseRows, drop_inputs
+from gsparc.ops.dropout import dropout
 
 __all__ = ["SpectralConv", "SpectralGCN", "spectral_convolution", "spectral_summary"]
 
@@ -113,7 +114,7 @@ class SpectralGCN(nn.Module):
         return {name: getattr(self, name) for name in names} | {"hidden_channels": list(self.hidden_channels)}
 
     def _start(self, x: Tensor, own: Tensor | SparseRows | None) -> Tensor:
-        h = self.input(F.dropout(x, self.input_dropout, self.training).flatten(0, 1)).unflatten(0, x.shape[:2])
+        h = self.input(dropout(x, self.input_dropout, self.training).flatten(0, 1)).unflatten(0, x.shape[:2])
         if self.own is not None and own is not None:
             added = self.own(drop_inputs(own, self.input_dropout, self.training))
             if len(added) == h.shape[0] * h.shape[1]:  # for all nodes of the sets
@@ -139,7 +140,7 @@ class SpectralGCN(nn.Module):
         start = h = self._start(x, own)
         u = with_constant(u)
         for number, conv in enumerate(self.convs):
-            h = F.dropout(h, self.dropout, self.training)
+            h = dropout(h, self.dropout, self.training)
             summary = spectral_summary(h, u) if summaries is None else summaries[number]
             if read == "first" and number == len(self.convs) - 1:  # the others have said all in the summary
                 h, u = h[:, :1], u[:, :1]
@@ -148,7 +149,7 @@ class SpectralGCN(nn.Module):
             h, start = h[:, 0], start[:, 0]
         elif read == "flat":
             h, start = h.flatten(0, 1), start.flatten(0, 1)
-        return self.output(F.dropout(torch.cat([h, start], dim=-1), self.dropout, self.training))
+        return self.output(dropout(torch.cat([h, start], dim=-1), self.dropout, self.training))
 
     @torch.no_grad()
     def layer_summaries(self, blocks: Callable[[], Iterable[tuple[Tensor, Tensor, Any]]]) -> list[Tensor]:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gsparc.nn.spectral_map import InputLayer, SparseRows, drop_inputs
+from gsparc.ops.dropout import dropout
 
 __all__ = ["FeatureMLP"]
 
@@ -58,9 +59,9 @@ class FeatureMLP(nn.Module):
         """The hidden layer, ``[B, hidden_channels]``."""
         h = self.input(drop_inputs(x, self.input_dropout, self.training))
         if self.coordinates is not None and coordinates is not None:
-            h = h + self.coordinates(F.dropout(coordinates, self.input_dropout, self.training))
+            h = h + self.coordinates(dropout(coordinates, self.input_dropout, self.training))
         return F.gelu(self.norm(h))
 
     def forward(self, x: Tensor | SparseRows, coordinates: Tensor | None = None) -> Tensor:
         """Logits ``[B, out_channels]``."""
-        return self.output(F.dropout(self.hidden(x, coordinates), self.dropout, self.training))
+        return self.output(dropout(self.hidden(x, coordinates), self.dropout, self.training))

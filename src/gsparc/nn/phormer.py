@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gsparc.exceptions import InputError
 from gsparc.nn.spectral_map import InputLayer, SparseRows, drop_inputs
+from gsparc.ops.dropout import dropout
 
 __all__ = ["TokenInput", "TokenTransformer"]
 
@@ -36,7 +37,7 @@ class TokenInput(nn.Module):
     def forward(self, tokens: Tensor, own: Tensor | SparseRows | None = None) -> Tensor:
         self.check(tokens)
         batch, length, _ = tokens.shape
-        rows = F.dropout(tokens, self.dropout, self.training).flatten(0, 1)
+        rows = dropout(tokens, self.dropout, self.training).flatten(0, 1)
         z = self.linear(rows).unflatten(0, (batch, length))
         if self.own is not None and own is not None:
             added = self.own(drop_inputs(own, self.dropout, self.training)).unsqueeze(1)
@@ -83,9 +84,9 @@ class TransformerLayer(nn.Module):
         query, key, value = split.permute(2, 0, 3, 1, 4)  # each [B, heads, T, channels / heads]
         mixed = _attention(query, key, value)
         mixed = self.mix(mixed.transpose(1, 2).reshape(batch, length, channels))
-        z = z + F.dropout(mixed, self.dropout, self.training)
-        wide = F.dropout(F.gelu(self.expand(self.mlp_norm(z))), self.dropout, self.training)
-        return z + F.dropout(self.contract(wide), self.dropout, self.training)
+        z = z + dropout(mixed, self.dropout, self.training)
+        wide = dropout(F.gelu(self.expand(self.mlp_norm(z))), self.dropout, self.training)
+        return z + dropout(self.contract(wide), self.dropout, self.training)
 
     def infer(self, z: Tensor) -> Tensor:
         """The same without dropout for lists laid out token after token, ``[T, B, channels]``.
@@ -204,7 +205,7 @@ class TokenTransformer(nn.Module):
     def encode(self, tokens: Tensor, own: Tensor | SparseRows | None = None) -> Tensor:
         """Tokens after the transformer, ``[B, T, hidden_channels]``."""
         z = self.input(tokens, own) + self.position[: tokens.shape[1]]
-        z = F.dropout(z, self.dropout, self.training)
+        z = dropout(z, self.dropout, self.training)
         for layer in self.layers:
             z = layer(z)
         return self.norm(z)
@@ -254,5 +255,5 @@ class TokenTransformer(nn.Module):
         own, others = z[:, 0], z[:, 1:]
         # [B, 1, T - 1] x [B, T - 1, hidden]: zeros where the node is the only token
         own = own + torch.bmm(self._weights(z)[:, None], others).squeeze(1)
-        hidden = F.dropout(F.gelu(self.hidden(own)), self.dropout, self.training)
+        hidden = dropout(F.gelu(self.hidden(own)), self.dropout, self.training)
         return self.output(hidden)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gsparc.nn.phormer import TokenInput
 from gsparc.nn.spectral_map import SparseRows
+from gsparc.ops.dropout import dropout
 from gsparc.ops.scan import selective_scan
 
 __all__ = ["MambaBlock", "SambaNet"]
@@ -107,7 +108,7 @@ class TwoWayLayer(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         x = self.norm(z)
         mixed = self.along(x) + self.against(x.flip(1)).flip(1)
-        return z + F.dropout(mixed, self.dropout, self.training)
+        return z + dropout(mixed, self.dropout, self.training)
 
 
 class SambaNet(nn.Module):
@@ -198,7 +199,7 @@ class SambaNet(nn.Module):
 
     def encode(self, tokens: Tensor, own: Tensor | SparseRows | None = None) -> Tensor:
         """Tokens after the layers, ``[B, T, hidden_channels]``, largest neighbourhood first, the node itself last."""
-        z = F.dropout(self.input(tokens, own).flip(1), self.dropout, self.training)
+        z = dropout(self.input(tokens, own).flip(1), self.dropout, self.training)
         for layer in self.layers:
             z = layer(z)
         return self.norm(z)
@@ -207,5 +208,5 @@ class SambaNet(nn.Module):
         """Logits ``[B, out_channels]``."""
         z = self.encode(tokens, own)
         ends = torch.cat([z[:, -1], z[:, 0]], dim=1)  # [B, 2 * hidden]
-        hidden = F.dropout(F.gelu(self.hidden(ends)), self.dropout, self.training)
+        hidden = dropout(F.gelu(self.hidden(ends)), self.dropout, self.training)
         return self.output(hidden)

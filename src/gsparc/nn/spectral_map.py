@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gsparc.ops.dropout import dropout
+
 __all__ = ["InputLayer", "SparseRows", "SpectralNet", "drop_inputs"]
 
 
@@ -30,8 +32,8 @@ def drop_inputs(x: Tensor | SparseRows, share: float, training: bool) -> Tensor 
     if not training or share == 0:
         return x
     if isinstance(x, SparseRows):
-        return replace(x, values=F.dropout(x.values, share))
-    return F.dropout(x, share)
+        return replace(x, values=dropout(x.values, share))
+    return dropout(x, share)
 
 
 class InputLayer(nn.Module):
@@ -130,9 +132,9 @@ class SpectralNet(nn.Module):
         hidden, linear = h[:, : self.first_width], h[:, self.first_width :]
         hidden = F.gelu(self.norms[0](hidden))
         for norm, layer in zip(list(self.norms)[1:], self.hidden, strict=True):
-            hidden = F.dropout(hidden, self.dropout, self.training)
+            hidden = dropout(hidden, self.dropout, self.training)
             hidden = F.gelu(norm(layer(hidden)))
-        hidden = F.dropout(hidden, self.dropout, self.training)
+        hidden = dropout(hidden, self.dropout, self.training)
         return torch.cat([hidden, linear], dim=1) if self.linear_path else hidden
 
     def raw(self, x: Tensor | SparseRows) -> Tensor:

@@ -136,7 +136,7 @@ class _State:
             # a recorded step reads its learning rate from the device
             lr=torch.tensor(settings.learning_rate, device=device) if self.captured else settings.learning_rate,
             weight_decay=settings.weight_decay,
-            fused=device.type == "cuda",
+            fused=True,
             capturable=self.captured,
         )
         self.optimizer.zero_grad(set_to_none=True)
