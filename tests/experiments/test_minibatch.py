@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,3 +105,28 @@ def test_noise_is_for_generated_graphs_only_and_changes_what_is_learned() -> Non
     plain = TABLE.run(Cell("generated", "paper", "Random batches", 0), context)
     noisy = TABLE.run(Cell("generated", "noise 25", "Random batches", 0), context)
     assert noisy["accuracy_last"] < plain["accuracy_last"]
+
+
+def test_metis_cuts_a_graph_once_whatever_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pymetis")
+    from gsparc.estimators import _partitions
+
+    made = []
+    partition = _partitions.node_partition
+    monkeypatch.setattr(
+        _partitions, "node_partition", lambda *given, **named: (made.append(given[0]), partition(*given, **named))[1]
+    )
+    context = Context("generated", device="cpu", smoke=True, shared=tmp_path)
+    cells = {
+        setting: TABLE.run(Cell("generated", setting, "METIS batches", 0), context) for setting in ("paper", "noise 8")
+    }
+    assert made.count("metis") == 1
+    alone = TABLE.run(Cell("generated", "noise 8", "METIS batches", 0), replace(context, shared=None))
+    assert made.count("metis") == 2
+    assert alone["accuracy"] == cells["noise 8"]["accuracy"]
+    assert alone["inside"] == cells["paper"]["inside"] == cells["noise 8"]["inside"]
+    (file,) = tmp_path.glob("*METIS*/*.json")
+    seconds = json.loads(file.read_text(encoding="utf-8"))["seconds"]
+    assert all(cell["partition_seconds"] >= seconds > 0 for cell in cells.values())  # who found them counts them too
+    TABLE.run(Cell("generated", "paper", "METIS batches", 1), context)  # another seed is another graph
+    assert made.count("metis") == 3
