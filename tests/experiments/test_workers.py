@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gsparc.experiments import workers
 from gsparc.experiments.workers import as_finished, one_at_a_time
 
 
@@ -21,6 +23,36 @@ def make(folder: str) -> bool:
         time.sleep(0.3)
         file.touch()
         return True
+
+
+def threads(_: int) -> dict[str, int]:
+    """Threads that the libraries of this worker use."""
+    import scipy.linalg  # noqa: F401
+    import sklearn.linear_model  # noqa: F401
+    import torch
+    from threadpoolctl import threadpool_info
+
+    found = {Path(library["filepath"]).name: library["num_threads"] for library in threadpool_info()}
+    return {**found, "torch": torch.get_num_threads()}
+
+
+def test_workers_share_the_cores_in_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in workers._POOLS:
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    for _, found in as_finished(threads, [0, 1], 2):
+        assert any("openblas" in name for name in found)  # numpy's, loaded before a worker's first line
+        assert set(found.values()) == {1}, found
+    assert dict(os.environ) == before
+
+
+def test_threads_that_the_user_chose_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in workers._POOLS:
+        monkeypatch.setenv(name, "2")
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    for _, found in as_finished(threads, [0, 1], 2):
+        assert found["torch"] == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be held on Windows")

@@ -20,6 +20,7 @@ from gsparc.experiments.provenance import cores
 
 __all__ = ["as_finished", "one_at_a_time"]
 
+_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # torch and faiss, numpy and scipy
 _GRACE = 10.0  # seconds that a worker has for what it has begun on the GPU
 
 Piece = TypeVar("Piece")
@@ -48,10 +49,10 @@ def as_finished(
         workers,
         mp_context=multiprocessing.get_context("spawn"),  # CUDA and threads do not survive a fork
         initializer=_start_worker,
-        initargs=(max(1, cores() // workers),),
     )
     try:
-        futures = {pool.submit(work, piece): piece for piece in pieces}
+        with _threads(max(1, cores() // workers)):  # spawned workers all start at the first piece
+            futures = {pool.submit(work, piece): piece for piece in pieces}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
         pool.shutdown()
@@ -92,11 +93,25 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _start_worker(threads: int) -> None:
-    """In a new worker: its share of the cores, no interrupts of its own, and an end when the parent ends."""
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Processes that are started in here use so many threads each, unless the user's environment says how many.
+
+    Their libraries read it when they are loaded, some of them before a worker comes to its first line.
+    """
+    missing = [name for name in _POOLS if name not in os.environ]
+    os.environ.update(dict.fromkeys(missing, str(count)))
+    try:
+        yield
+    finally:
+        for name in missing:
+            del os.environ[name]
+
+
+def _start_worker() -> None:
+    """In a new worker: no interrupts of its own, and an end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent answers it
     signal.signal(signal.SIGTERM, lambda *_: _leave())
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # torch and faiss are loaded later, and read it then
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
