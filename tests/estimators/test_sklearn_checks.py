@@ -25,7 +25,7 @@ QUICK: dict[str, Any] = {
         SpectralMap(4, objective="rayleigh", hidden_channels=(16,), max_steps=30, batch_size=256, device="cpu"),
         SparcClassifier("mlp", hidden_channels=32, **QUICK | {"max_steps": 60}),
         SparcClassifier("gcn", hidden_channels=16, **QUICK),
-        SparcClassifier("phormer", hidden_channels=16, num_heads=2, num_tokens=3, **QUICK),
+        SparcClassifier("phormer", hidden_channels=8, num_heads=2, num_tokens=3, **QUICK),
         SparcClassifier("auto", heads=["mlp", "gcn", "vote"], hidden_channels=16, **QUICK),
         SparcClusterer(4, n_components=4, max_steps=20, n_init=2, device="cpu"),
         SparcLinkPredictor(

@@ -23,7 +23,7 @@ from gsparc.nn.mlp import FeatureMLP
 from gsparc.ops.dropout import dropout
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor
 from gsparc.training.links import Retrieval, default_fits, held_out_share, mean_reciprocal_rank
-from gsparc.training.loop import LoopResult, LoopSettings
+from gsparc.training.loop import LoopResult, LoopSettings, rough_products
 from gsparc.training.spectral import at_distinct, hold_out
 from gsparc.training.teach import RECORDED_ROWS
 
@@ -199,7 +199,9 @@ class EdgeTask:
             return None
         queries = self._embed_held(as_tensor(retrieval.queries).to(self.data.device))
         known = self.embed(as_tensor(retrieval.positions).to(self.data.device))
-        return mean_reciprocal_rank(pair_logits(self.decoder, queries, known), retrieval.truth)
+        with rough_products(self.data.device):  # millions of pairs, and hundreds of ranks cannot tell its rounding
+            scores = pair_logits(self.decoder, queries, known)
+        return mean_reciprocal_rank(scores, retrieval.truth)
 
 
 class PairLinks(BaseEstimator, ABC):

@@ -22,7 +22,7 @@ from gsparc.training._captured import Replayed, can_capture
 from gsparc.training.checkpoints import digest, finished_loop, load_checkpoint, next_loop, save_checkpoint
 from gsparc.training.distributed import average_gradients, everyone, from_first, gather, mean_of, share_module
 
-__all__ = ["LoopResult", "LoopSettings", "Task", "run_loop"]
+__all__ = ["LoopResult", "LoopSettings", "Task", "rough_products", "run_loop"]
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +108,8 @@ def learning_rate_at(step: int, settings: LoopSettings) -> float:
 def rough_products(device: torch.device, *, enabled: bool = True) -> Iterator[None]:
     """Matrix products of single precision in TF32 on a GPU: steps of random batches are noisier than its rounding.
 
-    Only training steps are within. Scores of held-out nodes, Ritz values and predictions are in full single precision.
+    Training steps are within, and the ranks of held-out nodes by decoders of pairs, which would take longer than the
+    steps. Other scores of held-out nodes, Ritz values and all predictions are in full single precision.
     Where the user has set a precision of products, that stays: after
     ``torch.set_float32_matmul_precision("highest")`` training is in full precision too.
     """
