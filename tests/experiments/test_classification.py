@@ -149,7 +149,7 @@ def test_figures_of_the_paper() -> None:
     assert {key[2] for key in paper} < set(LABELS)
 
 
-@pytest.mark.parametrize("label", ["SPARCphormer", "feature transformer"])
+@pytest.mark.parametrize("label", ["gsparc auto", "SPARCphormer", "feature transformer", "MLP, 6 starts"])
 def test_cold_shares(label: str) -> None:
     table = cold_share.TABLE
     assert table.settings("cora")[0] == "0.03"
@@ -167,11 +167,24 @@ def test_the_share_is_what_is_cold(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def spy(model, question, *, graph) -> dict[str, float]:
         seen["cold"], seen["rows"] = len(question.y_cold), len(question.y)
-        return {"cold": 1.0, "test": 2.0}
+        return {"cold": 1.0, "test": 2.0, "seconds": 3.0}
 
     monkeypatch.setattr(cold_share, "ask", spy)
-    assert cold_share.TABLE.run(Cell("generated", "0.5", "MLP", 0), SMOKE) == {"cold": 1.0}
+    assert cold_share.TABLE.run(Cell("generated", "0.5", "MLP", 0), SMOKE) == {"cold": 1.0, "seconds": 3.0}
     assert seen == {"cold": 200, "rows": 180}  # 400 nodes, half of them cold, 5 % judge
+
+
+def test_methods_of_one_share_take_the_same_map(tmp_path) -> None:
+    shared = replace(SMOKE, shared=tmp_path)
+    alone = cold_share.TABLE.run(Cell("generated", "0.2", "SPARCphormer", 0), SMOKE)
+    cold_share.TABLE.run(Cell("generated", "0.2", "gsparc auto", 0), shared)
+    (note,) = tmp_path.glob("*/seconds.json")
+    note.write_text("1000.0")
+    again = cold_share.TABLE.run(Cell("generated", "0.2", "SPARCphormer", 0), shared)
+    assert again["seconds"] > 1000
+    assert {**again, "seconds": 0} == pytest.approx({**alone, "seconds": 0}, abs=1e-3)
+    cold_share.TABLE.run(Cell("generated", "0.35", "SPARCphormer", 0), shared)  # other nodes, another map
+    assert len(list(tmp_path.glob("*/seconds.json"))) == 2
 
 
 def test_tables_are_listed_without_torch() -> None:

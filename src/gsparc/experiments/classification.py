@@ -31,7 +31,19 @@ if TYPE_CHECKING:
 
     from gsparc.datasets.base import Dataset
 
-__all__ = ["CONNECTED", "METHODS", "TABLE", "Question", "ask", "ask_connected", "class_question", "make_model"]
+__all__ = [
+    "CONNECTED",
+    "METHODS",
+    "SPARC",
+    "TABLE",
+    "WITHOUT_GRAPH",
+    "Question",
+    "ask",
+    "ask_connected",
+    "class_question",
+    "make_model",
+    "shared_map",
+]
 
 FEW = ("cora", "citeseer", "pubmed", "cora_ml")  # the others: a tenth of the labels
 SPARC = ("gsparc auto", "SPARC-GCN", "SPARCphormer", "SAMBA")  # they share a map
@@ -125,7 +137,7 @@ def _map(context: Context, seed: int, maps: Path | None) -> Any:
     return SpectralMap(**size, checkpoint=maps, device=context.device, random_state=seed)
 
 
-def _shared_map(question: Question, context: Context, seed: int) -> tuple[Path | None, float]:
+def shared_map(question: Question, context: Context, seed: int) -> tuple[Path | None, float]:
     """Where the map of these nodes and edges is kept, fitted by whoever comes first, and the seconds that it took."""
     if context.shared is None:
         return None, 0.0
@@ -234,7 +246,7 @@ def run(cell: Cell, context: Context) -> dict[str, Any]:
 
     split = ColdStartSplit(cell.setting, random_state=cell.seed)
     question = class_question(context.data, split, cell.seed, hide=0.1 if cell.setting == "paper" else 0.0)
-    maps, before = _shared_map(question, context, cell.seed) if cell.method in SPARC else (None, 0.0)
+    maps, before = shared_map(question, context, cell.seed) if cell.method in SPARC else (None, 0.0)
     model = make_model(cell.method, context, cell.seed, maps=maps)
     if cell.method in CONNECTED:
         return ask_connected(model, question)
