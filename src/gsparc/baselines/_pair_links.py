@@ -83,7 +83,7 @@ class LinkMLP(LinkNet):
 def pair_logits(decoder: PairDecoder, left: Tensor, right: Tensor) -> Tensor:
     """Logits of every row of ``left [m, h]`` with every row of ``right [n, h]``: ``[m, n]``, in blocks of pairs."""
     out = torch.empty(len(left), len(right), device=left.device)
-    pairs = (1 << 11) if left.device.type == "cpu" else (1 << 20)  # a CPU is twice as fast within its cache
+    pairs = (1 << 11) if left.device.type == "cpu" else (1 << 18)  # a CPU is twice as fast within its cache
     rows = max(1, pairs // max(len(right), 1))
     for top in range(0, len(left), rows):
         for start in range(0, len(right), pairs):
