@@ -13,7 +13,9 @@ from torch.nn import functional as F
 
 from gsparc.datasets import make_blocks
 from gsparc.estimators import SpectralMap
+from gsparc.estimators._partitions import scaled_coordinates
 from gsparc.exceptions import FeatureError, GraphShapeError, InputError, UnknownNameError
+from gsparc.ops.partition import partition_spectral
 
 pytest.importorskip("torch_geometric")
 
@@ -186,6 +188,28 @@ class TestSpectral:
             )
             kept[method] = sum(batch.num_edges for batch in loader)
         assert kept["spectral"] > 1.5 * kept["random"]
+
+    def test_edges_speak_where_features_say_nothing(self) -> None:
+        made = make_blocks(1200, 12_000, 6, branching=(10,), within=0.8, random_state=0)
+        noise = np.random.default_rng(0).normal(size=made.X.shape).astype(np.float32)
+        data = made.graph.to_pyg(noise, made.y)
+        given = SpectralMap(8, max_steps=40, random_state=0, device="cpu").fit(noise, graph=made.graph)
+        kept, labels = {}, {}
+        for rounds in (0, 10):
+            loader = SpectralClusterLoader(
+                data, 10, spectral_map=given, smoothing=rounds, batch_size=1, random_state=0, device="cpu"
+            )
+            kept[rounds] = sum(batch.num_edges for batch in loader) / data.num_edges
+            labels[rounds] = loader.partition
+        assert kept[0] < 0.2  # 0.1 at random
+        assert kept[10] > 0.5  # 0.8 of all edges are within the ten blocks
+        by_hand = partition_spectral(scaled_coordinates(given, noise), 10, seed=0)
+        assert np.array_equal(labels[0], by_hand)
+
+    def test_smoothing_is_a_count(self, blocks: Data) -> None:
+        given = SpectralMap(4, **FAST)
+        with pytest.raises(InputError, match="smoothing"):
+            SpectralClusterLoader(blocks, 8, spectral_map=given, smoothing=-1, device="cpu")
 
     def test_a_two_layer_gcn_learns(self, blocks: Data) -> None:
         loader = SpectralClusterLoader(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gsparc.exceptions import InputError, UnknownNameError
 from gsparc.graph import Graph
 from gsparc.ops.laplacian import normalized_affinity
-from gsparc.ops.propagate import Propagation, csr_tensor, fixed_product
+from gsparc.ops.propagate import Propagation, csr_tensor, fixed_product, lazy_walk
 
 STAR = Graph.from_edges([[0, 0, 0], [1, 2, 3]], num_nodes=5)  # node 4 is isolated
 
@@ -94,6 +94,25 @@ def test_lower_precision_comes_back_as_it_came() -> None:
     out = Propagation(STAR, "mean")(torch.ones(5, 1, dtype=torch.bfloat16))
     assert out.dtype == torch.bfloat16
     assert out.ravel().tolist() == [1, 1, 1, 1, 0]
+
+
+@given(graph=graphs(), rounds=st.integers(0, 5), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_a_lazy_walk_is_a_power_of_the_dense_matrix(graph: Graph, rounds: int, seed: int) -> None:
+    n = graph.num_nodes
+    A = graph.to_scipy().toarray().astype(np.float64)
+    degrees = A.sum(axis=1, keepdims=True)
+    step = 0.5 * (np.eye(n) + np.divide(A, degrees, out=np.zeros_like(A), where=degrees > 0))
+    values = np.random.default_rng(seed).normal(size=(n, 3))
+    found = lazy_walk(torch.from_numpy(values), graph, rounds)
+    np.testing.assert_allclose(found.numpy(), np.linalg.matrix_power(step, rounds) @ values, atol=1e-6)
+
+
+def test_a_lazy_walk_forgets_the_sides_of_a_bipartite_graph_and_keeps_its_input() -> None:
+    sides = Graph.from_edges([[0, 0, 1, 1], [2, 3, 2, 3]], num_nodes=4)  # every edge joins the two sides
+    values = torch.tensor([[1.0], [1.0], [-1.0], [-1.0]])
+    assert lazy_walk(values, sides, 1).abs().max() == 0  # a walk that always moves would swap them for ever
+    assert values.ravel().tolist() == [1, 1, -1, -1]
 
 
 def test_bad_input() -> None:

@@ -14,10 +14,12 @@ from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import FeatureError, GraphShapeError, InputError
 from gsparc.graph import Graph
 from gsparc.ops.partition import partition_metis, partition_random, partition_spectral
+from gsparc.ops.propagate import lazy_walk
 
-__all__ = ["METHODS", "node_partition", "scaled_coordinates"]
+__all__ = ["METHODS", "SMOOTHING", "node_partition", "scaled_coordinates"]
 
 METHODS = ("metis", "random", "spectral")
+SMOOTHING = 10  # rounds; see SpectralClusterLoader
 
 
 def scaled_coordinates(spectral_map: SpectralMap, X: Any) -> np.ndarray:
@@ -36,15 +38,18 @@ def node_partition(
     X: Any = None,
     coordinates: Any = None,
     spectral_map: SpectralMap | None = None,
+    smoothing: int = SMOOTHING,
     device: str = "auto",
     seed: int = 0,
 ) -> tuple[np.ndarray, SpectralMap | None]:
     """The part of every node of ``graph``, and the map that was used, if any.
 
-    ``"spectral"`` takes ``coordinates``, or those that a fitted ``spectral_map`` gives to ``X``, or fits one: a copy of
-    the unfitted ``spectral_map``, or one with the defaults.
+    ``"spectral"`` takes ``coordinates`` as they are, or those that a fitted ``spectral_map`` gives to ``X``, or fits
+    one: a copy of the unfitted ``spectral_map``, or one with the defaults. What a map says of a node by its features
+    is averaged along the edges in ``smoothing`` rounds: all nodes here have theirs.
     """
     check_name("method", method, METHODS)
+    check_count("smoothing", smoothing, 0)
     n = graph.num_nodes
     check_count("num_parts", num_parts, 1)
     if num_parts > n:
@@ -64,7 +69,7 @@ def node_partition(
         return partition_spectral(coordinates, num_parts, seed=seed), None
     fitted = _fitted_map(spectral_map, X, graph, device, seed)
     rows = torch.from_numpy(scaled_coordinates(fitted, X)).to(resolve_device(device))
-    return partition_spectral(rows, num_parts, seed=seed), fitted
+    return partition_spectral(lazy_walk(rows, graph, smoothing), num_parts, seed=seed), fitted
 
 
 def _fitted_map(given: SpectralMap | None, X: Any, graph: Graph, device: str, seed: int) -> SpectralMap:

@@ -180,7 +180,7 @@ TABLE = Experiment(
     datasets=("cora", "pubmed", "reddit"),
     settings=lambda dataset: ("paper", *_NOISY) if dataset in GENERATED_SIZES else ("paper",),
     methods=(
-        Method("Spectral batches", _SEES + "the features and edges through a spectral map", _COLD, ours=True),
+        Method("Spectral batches", _SEES + "features and edges: a map, averaged along edges", _COLD, ours=True),
         Method("METIS batches", _SEES + "the edges", _COLD),
         Method(_RANDOM, _SEES + "nothing", _COLD),
     ),

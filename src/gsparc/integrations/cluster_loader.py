@@ -18,7 +18,7 @@ from gsparc._optional import import_optional
 from gsparc._runtime import resolve_seed, torch_generator
 from gsparc._typing import RandomState
 from gsparc._validation import check_count
-from gsparc.estimators._partitions import node_partition
+from gsparc.estimators._partitions import SMOOTHING, node_partition
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
@@ -131,6 +131,9 @@ class SpectralClusterLoader(DataLoader):
     spectral_map : SpectralMap, optional
         A fitted map, which gives the coordinates, or an unfitted one, whose settings are used. Without either, a
         map with the default settings is fitted on ``data.x`` and the edges.
+    smoothing : int
+        Rounds in which the coordinates of a map are averaged with those of the neighbours before they are cut, see
+        Notes; 0: as the map gives them.
     partition : array of int, shape (num_nodes,), optional
         The cluster of every node, in place of `num_parts` and `method`.
     num_workers, pin_memory, persistent_workers
@@ -158,7 +161,13 @@ class SpectralClusterLoader(DataLoader):
     Chiang et al., *Cluster-GCN*, arXiv 1905.07953, with the clusters of SPARC, arXiv 2411.01532. Unlike PyG's loader,
     it takes the ``Data`` itself, and every batch has ``n_id``: the positions of its nodes in `data`. A batch
     costs as much as the edges that leave its nodes. Directions and weights of edges play no part in the
-    clusters, except that a map is fitted with ``edge_weight``, or ``edge_attr`` with one column.
+    clusters, except that a map is fitted, and its coordinates are averaged, with ``edge_weight``, or ``edge_attr``
+    with one column.
+
+    The paper cuts the coordinates that the map gives to the features. It is made for nodes without edges, and where
+    features say little, its clusters hold few edges. The nodes of a batch have their edges, so every row is averaged
+    with its neighbours' a few times (`smoothing`): power iteration from the map's coordinates towards the
+    eigenvectors themselves. Many rounds get there from random coordinates too; the map saves rounds.
 
     Examples
     --------
@@ -181,6 +190,7 @@ class SpectralClusterLoader(DataLoader):
         drop_last: bool = False,
         coordinates: Any = None,
         spectral_map: SpectralMap | None = None,
+        smoothing: int = SMOOTHING,
         partition: Any = None,
         num_workers: int = 0,
         pin_memory: bool = False,
@@ -202,6 +212,7 @@ class SpectralClusterLoader(DataLoader):
                 X=_features(data) if method == "spectral" else None,
                 coordinates=coordinates.detach().cpu() if isinstance(coordinates, Tensor) else coordinates,
                 spectral_map=spectral_map,
+                smoothing=smoothing,
                 device=device,
                 seed=seed,
             )
