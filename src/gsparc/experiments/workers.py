@@ -51,7 +51,7 @@ def as_finished(
         initializer=_start_worker,
     )
     try:
-        with _threads(max(1, cores() // workers)):  # spawned workers all start at the first piece
+        with _threads(max(1, cores() // workers)):  # workers are started while pieces are handed in
             futures = {pool.submit(work, piece): piece for piece in pieces}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
