@@ -1,4 +1,4 @@
-"""The script that runs tables in pieces: a real shell, a real process, no GPU needed."""
+"""The script that runs tables in pieces: a real shell, no GPU needed; one run with the real command."""
 
 from __future__ import annotations
 
@@ -14,40 +14,54 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "reproduce_gpu.sh"
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 
+# Stands in for the interpreter: notes how it is called; table "bad" fails, "slow" ends by an interrupt only.
+FAKE = """#!/usr/bin/env bash
+echo "$@" >> "$(dirname "$0")/calls.txt"
+case $4 in
+  bad) exit 1 ;;
+  slow) trap 'exit 130' INT; for _ in $(seq 600); do sleep 0.1; done ;;
+esac
+"""
 
-def call(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", str(SCRIPT), *words],
-        env={**os.environ, "PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+def call(*words: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHON": python}
+    return subprocess.run(["bash", str(SCRIPT), *words], env=environment, capture_output=True, text=True, check=False)
 
 
-def test_tables_one_after_another_and_again(tmp_path: Path) -> None:
-    words = ("-j", "1", "-o", str(tmp_path), "laplacians", "--", "--smoke", "--device", "cpu", "-q")
-    done = call(*words)
+@pytest.fixture
+def fake(tmp_path: Path) -> Path:
+    file = tmp_path / "python"
+    file.write_text(FAKE)
+    file.chmod(0o755)
+    return file
+
+
+def calls(fake: Path) -> list[list[str]]:
+    return [line.split()[3:] for line in (fake.parent / "calls.txt").read_text().splitlines()]
+
+
+def test_the_real_command_fills_the_folder(tmp_path: Path) -> None:
+    done = call("-j", "1", "-o", str(tmp_path), "laplacians", "--", "--smoke", "--device", "cpu", "-q")
     assert done.returncode == 0, done.stderr
-    first = json.loads((tmp_path / "laplacians.json").read_text())["cells"]
-    assert first
-    assert "status 0" in (tmp_path / "seconds.txt").read_text()
-    assert call(*words).returncode == 0  # goes on from what is there
-    assert json.loads((tmp_path / "laplacians.json").read_text())["cells"] == first
-    assert len((tmp_path / "seconds.txt").read_text().splitlines()) == 2
+    assert json.loads((tmp_path / "laplacians.json").read_text())["cells"]
+    assert "laplacians" in (tmp_path / "seconds.txt").read_text()
 
 
-def test_a_table_that_fails_is_told_and_the_next_runs(tmp_path: Path) -> None:
-    done = call("-j", "1", "-o", str(tmp_path), "nothing", "laplacians", "--", "--smoke", "--device", "cpu", "-q")
-    assert done.returncode == 1
-    assert "nothing" in done.stderr
-    assert (tmp_path / "laplacians.json").is_file()
+def test_tables_one_after_another_with_the_same_options(tmp_path: Path, fake: Path) -> None:
+    done = call("-j", "3", "-o", str(tmp_path), "links", "bad", "clustering", "--", "--generated", python=str(fake))
+    options = ["--jobs", "3", "--resume", "-o", str(tmp_path), "--generated"]
+    assert calls(fake) == [[table, *options] for table in ("links", "bad", "clustering")]
+    assert done.returncode == 1  # one of them failed, and the others ran all the same
+    lines = (tmp_path / "seconds.txt").read_text().splitlines()
+    assert [line.split("status ")[1] for line in lines] == ["0", "1", "0"]
 
 
-def test_time_that_is_up_stops_a_table_as_an_interrupt_does(tmp_path: Path) -> None:
-    done = call("-j", "1", "-s", "1", "-o", str(tmp_path), "laplacians", "--", "--device", "cpu", "--smoke", "-q")
+def test_time_that_is_up_interrupts_a_table_and_starts_no_other(tmp_path: Path, fake: Path) -> None:
+    done = call("-j", "1", "-s", "1", "-o", str(tmp_path), "slow", "links", python=str(fake))
     assert done.returncode == 130
-    assert "goes on from here" in done.stderr
+    assert "stopped in slow" in done.stderr
+    assert [table for table, *_ in calls(fake)] == ["slow"]
 
 
 def test_without_a_table_it_says_how_to_call_it() -> None:

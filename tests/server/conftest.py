@@ -76,11 +76,14 @@ class FakeModel:
         self.edges: list[Any] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.held = 0  # calls that stand at the gate
         self.pause = 0.0
         self.error: Exception | None = None
 
     def predict(self, table: Any, *, coverage: float, links: int, near: int, edges: Any = None) -> FakePredictions:
+        self.held += 1
         self.gate.wait()
+        self.held -= 1
         time.sleep(self.pause)
         rows, bad = _features(table)
         self.calls.append(len(rows))

@@ -24,7 +24,7 @@ def test_requests_that_wait_are_answered_in_one_call(start, model) -> None:
     client = start(batch_wait_ms=1)
     model.gate.clear()
     first = client.send("POST", "/v1/predict", json=ROW)
-    wait_until(lambda: client.service.batcher.waiting_rows == 0 and client.service.batcher.open_requests == 1)
+    wait_until(lambda: model.held == 1)
     rest = [
         client.send("POST", "/v1/predict", json={"vectors": [[float(i % 2), i, 0]], "k": 1 + i % 3}) for i in range(20)
     ]
@@ -46,9 +46,7 @@ def test_two_workers_answer_side_by_side(start, model) -> None:
     waiting = []
     for i in range(2):  # each is taken by a worker of its own, though neither can go on
         waiting.append(client.send("POST", "/v1/predict", json=ROW))
-        wait_until(
-            lambda i=i: client.service.batcher.open_requests == i + 1 and not client.service.batcher.waiting_rows
-        )
+        wait_until(lambda i=i: model.held == i + 1)
     waiting += [client.send("POST", "/v1/predict", json={"vectors": [[1, i, 0]]}) for i in range(30)]
     wait_until(lambda: client.service.batcher.waiting_rows == 30)
     model.gate.set()
@@ -60,7 +58,7 @@ def test_a_batch_is_no_larger_than_told_and_keeps_forms_and_coverages_apart(star
     client = start(batch_rows=4, batch_wait_ms=1)
     model.gate.clear()
     client.send("POST", "/v1/embed", json=ROW)
-    wait_until(lambda: client.service.batcher.waiting_rows == 0 and client.service.batcher.open_requests == 1)
+    wait_until(lambda: model.held == 1)
     kinds = [ROW] * 6 + [{"records": [{"words": "a"}]}] * 2 + [{**ROW, "coverage": 0.5}]
     waiting = []
     for i, body in enumerate(kinds):
@@ -84,7 +82,7 @@ def test_one_bad_request_does_not_spoil_the_batch(start, model, monkeypatch: pyt
     monkeypatch.setattr(type(model), "predict", fussy)
     model.gate.clear()
     client.send("POST", "/v1/embed", json=ROW)
-    wait_until(lambda: client.service.batcher.waiting_rows == 0 and client.service.batcher.open_requests == 1)
+    wait_until(lambda: model.held == 1)
     waiting = [client.send("POST", "/v1/predict", json={"vectors": [[value, 0, 0]]}) for value in (1, 13, 2)]
     wait_until(lambda: client.service.batcher.waiting_rows == 3)
     model.gate.set()
@@ -95,7 +93,7 @@ def test_a_full_queue_sheds_and_recovers(start, model) -> None:
     client = start(queue=3)
     model.gate.clear()
     accepted = [client.send("POST", "/v1/predict", json=ROW)]
-    wait_until(lambda: client.service.batcher.waiting_rows == 0 and client.service.batcher.open_requests == 1)
+    wait_until(lambda: model.held == 1)
     accepted += [client.send("POST", "/v1/predict", json=ROW) for _ in range(2)]
     wait_until(lambda: client.service.batcher.waiting_rows == 2)
     refused = client.post("/v1/predict", json=ROW)
@@ -115,7 +113,7 @@ def test_rows_that_would_wait_too_long_are_refused(start, model) -> None:
     batcher._seconds_per_batch = 0.9
     model.gate.clear()
     accepted = [client.send("POST", "/v1/predict", json=ROW)]
-    wait_until(lambda: batcher.waiting_rows == 0 and batcher.open_requests == 1)
+    wait_until(lambda: model.held == 1)
     for i in range(5):  # four are one batch, 0.9 s; a fifth makes it 1.125 s
         accepted.append(client.send("POST", "/v1/predict", json=ROW))
         wait_until(lambda i=i: batcher.waiting_rows == i + 1)
@@ -147,7 +145,7 @@ def test_rows_count_for_the_queue_and_a_large_request_is_taken_when_it_is_empty(
     assert client.post("/v1/predict", json=large).status_code == 200
     model.gate.clear()
     held = [client.send("POST", "/v1/predict", json=ROW)]
-    wait_until(lambda: client.service.batcher.waiting_rows == 0 and client.service.batcher.open_requests == 1)
+    wait_until(lambda: model.held == 1)
     held.append(client.send("POST", "/v1/predict", json=ROW))
     wait_until(lambda: client.service.batcher.waiting_rows == 1)
     assert client.post("/v1/predict", json=large).status_code == 429
@@ -159,7 +157,7 @@ def test_an_answer_that_takes_too_long_is_504_and_its_row_is_not_computed(start,
     client = start(timeout=0.15)
     model.gate.clear()
     slow = [client.send("POST", "/v1/predict", json=ROW)]
-    wait_until(lambda: client.service.batcher.waiting_rows == 0 and client.service.batcher.open_requests == 1)
+    wait_until(lambda: model.held == 1)
     slow.append(client.send("POST", "/v1/predict", json=ROW))
     assert [each.result(10).status_code for each in slow] == [504, 504]
     calls = len(model.calls)
