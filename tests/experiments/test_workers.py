@@ -48,11 +48,13 @@ def test_workers_share_the_cores_in_every_library(monkeypatch: pytest.MonkeyPatc
 
 
 def test_threads_that_the_user_chose_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in workers._POOLS:
-        monkeypatch.setenv(name, "2")
-    monkeypatch.setattr(workers, "cores", lambda: 2)
-    for _, found in as_finished(threads, [0, 1], 2):
-        assert found["torch"] == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    with workers._threads(1):
+        assert os.environ["OMP_NUM_THREADS"] == "2"
+        assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+    assert dict(os.environ) == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="folders cannot be held on Windows")
