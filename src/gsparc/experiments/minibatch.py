@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -64,17 +64,22 @@ def first_reached(curve: Sequence[float], target: float) -> int | None:
     return next((number for number, value in enumerate(curve, start=1) if value >= target), None)
 
 
-@lru_cache(maxsize=1)
-def _random_batches(context: Context, setting: str, seed: int) -> dict[str, Any]:
-    """The run that all others with this seed are measured by: made once, and left for the other workers."""
+def _once(context: Context, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What ``make`` gives: made by whoever comes first, and left under this name for the other workers."""
     if context.shared is None:
-        return _train(context, setting, "random", seed)
-    folder = context.shared / f"{context.dataset}, {setting}, {seed}"
-    file = folder / "random.json"
+        return make()
+    folder = context.shared / f"{context.dataset}, {name}"
+    file = folder / "made.json"
     with one_at_a_time(folder):
         if not file.is_file():
-            write_json(file, _train(context, setting, "random", seed))
+            write_json(file, make())
         return json.loads(file.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=1)
+def _random_batches(context: Context, setting: str, seed: int) -> dict[str, Any]:
+    """The run that all others with this seed are measured by."""
+    return _once(context, f"{setting}, {seed}", lambda: _train(context, setting, "random", seed))
 
 
 def _metis(context: Context, graph: Graph, parts: int, seed: int) -> tuple[NDArray[np.int64], float]:
@@ -88,15 +93,7 @@ def _metis(context: Context, graph: Graph, parts: int, seed: int) -> tuple[NDArr
         label, _ = node_partition("metis", parts, graph, seed=seed)
         return {"seconds": time.perf_counter() - start, "clusters": label.tolist()}
 
-    if context.shared is None:
-        made = make()
-    else:
-        folder = context.shared / f"{context.dataset}, METIS, {seed}"
-        file = folder / f"{parts}.json"
-        with one_at_a_time(folder):
-            if not file.is_file():
-                write_json(file, make())
-            made = json.loads(file.read_text(encoding="utf-8"))
+    made = _once(context, f"METIS, {seed}", make)
     return np.array(made["clusters"], np.int64), made["seconds"]
 
 

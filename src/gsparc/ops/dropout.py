@@ -1,4 +1,4 @@
-"""Dropout that costs a CPU as little as a GPU."""
+"""Dropout with few random draws on a CPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LANES = 4  # of them in a draw of torch's generator
 def dropout(x: Tensor, share: float, training: bool = True) -> Tensor:
     """Set entries to zero at random, a ``share`` of them, and scale the others so that the mean stays.
 
-    On a GPU it is torch's own. On a CPU that draws a double for every entry and takes more time than the layers around
-    it; here every draw of 64 bits decides four entries. The share is rounded to a multiple of 1/65536 there, and the
-    scale is that of the rounded share. Draws come from torch's global generator.
+    On a GPU it is torch's own. On a CPU that draws a number for every entry, and drawing is most of what it costs; here
+    every draw of 64 bits decides four entries. The share is rounded to a multiple of 1/65536 there, and the scale is
+    that of the rounded share. Draws come from torch's global generator.
 
     Examples
     --------
