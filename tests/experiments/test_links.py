@@ -24,16 +24,9 @@ class Fixed:
 
     def __init__(self, scores: np.ndarray) -> None:
         self.scores = scores
-        self._nodes = self
-
-    def names(self, positions: np.ndarray) -> np.ndarray:
-        return positions
 
     def score_all(self, X: np.ndarray) -> np.ndarray:
         return self.scores[X[:, 0]]
-
-    def score_pairs(self, X: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        return np.take_along_axis(self.scores[X[:, 0]], ids, axis=1)
 
 
 def test_both_protocols_by_hand() -> None:
@@ -60,6 +53,18 @@ def test_global_hits_need_a_false_pair_to_beat() -> None:
     found = measure(Fixed(scores), question)
     # the tenth best of the 30 false pairs is column 21, above the true pair at 20; the twentieth is column 10
     assert (found["global_hits@10"], found["global_hits@20"]) == (50, 100)
+
+
+def test_false_pairs_of_cold_nodes_without_links_count() -> None:
+    scores = np.array([[0.5, 0.1, 0.2], [0.9, 0.8, 0.7], [0.6, 0.3, 0.4]])
+    truth = sp.csr_array(np.array([[1, 0, 0], [0, 0, 0], [0, 0, 1]], np.float32))
+    # many false pairs of the node without links, out of order: nine of them, and one of another, are above 0.5
+    false = np.array([1, 2, 1, 1, 1, 1, 1, 1, 1, 1]), np.array([2, 0, 0, 1, 0, 1, 2, 0, 1, 2])
+    question = LinkQuestion(None, None, np.array([[0], [1], [2]]), truth, false)  # type: ignore[arg-type]
+    found = measure(Fixed(scores), question)
+    assert found["global_hits@10"] == 0  # the tenth best false pair has 0.6, the true ones 0.5 and 0.4
+    assert found["global_hits@20"] == 100  # fewer than twenty
+    assert found["mrr"] == pytest.approx(100 * (1 + 1 / 2) / 2)
 
 
 @given(st.integers(1, 8), st.integers(2, 12), st.integers(0, 60), st.integers(0, 1000))

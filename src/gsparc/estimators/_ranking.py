@@ -8,14 +8,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch import Tensor
 
 from gsparc.graph import Graph
-from gsparc.ops._sparse import dense_pays
+from gsparc.ops._feature_rows import unit_csr
+from gsparc.ops._sparse import csr_tensor, dense_pays
 from gsparc.ops.laplacian import operator_degrees, walk
 from gsparc.training.batches import Scaling
 from gsparc.training.links import Retrieval, mean_reciprocal_rank
 
-__all__ = ["FeatureView", "LinkWeights", "choose_weights", "leading_entries", "smoothed", "unit"]
+__all__ = [
+    "FeatureView",
+    "LinkWeights",
+    "averaging",
+    "choose_weights",
+    "leading_entries",
+    "shared_cosines",
+    "smoothed",
+    "unit",
+]
 
 _WIDE = 2048  # columns from which rows are cut to their leading entries
 _MOST_WORDS = 128
@@ -26,6 +37,7 @@ SHARE = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
 POPULARITY = (0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
 _LEAST_SHARE = 0.45
 _MAX_SMOOTHED = 200_000_000  # stored entries that averaging sparse features over neighbours may make
+_CANCELLED = 1e-6  # of the squared lengths of two vectors: what is left of them points nowhere
 
 
 class LinkWeights(NamedTuple):
@@ -40,24 +52,24 @@ class LinkWeights(NamedTuple):
 def unit(rows: Any) -> Any:
     """Rows of length one, dense or sparse; a row of zeros stays."""
     if sp.issparse(rows):
-        length = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
-        factor = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-        return sp.csr_array(sp.diags_array(factor.astype(np.float32)) @ rows)
+        return unit_csr(sp.csr_array(rows))
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
 
 
-def neighbor_means(graph: Graph, rows: Any, at: np.ndarray | None = None) -> Any:
-    """``P rows``: mean over each node and its neighbours, for the nodes ``at`` (all by default)."""
-    if at is None and not sp.issparse(rows):
-        tensor = torch.from_numpy(np.ascontiguousarray(rows))
-        return walk(graph.indptr, graph.indices, graph.weights, tensor).numpy()
+def averaging(graph: Graph, share: float = 1.0, at: np.ndarray | None = None) -> sp.csr_array:
+    """``(1 - share) I + share P``: each node moved towards the mean of itself and its neighbours; rows ``at`` of it.
+
+    Examples
+    --------
+    >>> averaging(Graph.from_edges([[0], [1]], num_nodes=3), share=0.5).toarray().tolist()
+    [[0.75, 0.25, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
+    """
     at = np.arange(graph.num_nodes) if at is None else at
-    degrees = operator_degrees(graph.indptr, graph.weights)[at].astype(np.float32)
-    total = graph.to_scipy()[at] @ rows + rows[at]
-    if sp.issparse(total):
-        return sp.csr_array(sp.diags_array(1 / degrees) @ total, dtype=np.float32)
-    return (total / degrees[:, None]).astype(np.float32)
+    pull = share / operator_degrees(graph.indptr, graph.weights)[at]
+    others = sp.diags_array(pull) @ graph.to_scipy()[at]
+    own = sp.csr_array((1 - share + pull, (np.arange(len(at)), at)), shape=others.shape)
+    return sp.csr_array(others + own, dtype=np.float32)
 
 
 def mixed(rows: Any, means: Any, share: float) -> Any:
@@ -70,7 +82,12 @@ def mixed(rows: Any, means: Any, share: float) -> Any:
 
 def smoothed(graph: Graph, rows: Any, share: float) -> Any:
     """``(1 - share) rows + share P rows`` for all nodes."""
-    return rows if share == 0.0 else mixed(rows, neighbor_means(graph, rows), share)
+    if share == 0.0:
+        return rows
+    if sp.issparse(rows):
+        return sp.csr_array(averaging(graph, share) @ rows, dtype=np.float32)
+    means = walk(graph.indptr, graph.indices, graph.weights, torch.from_numpy(np.ascontiguousarray(rows)))
+    return mixed(rows, means.numpy(), share)
 
 
 def leading_entries(rows: Any, most: int = _MOST_WORDS) -> Any:
@@ -101,7 +118,7 @@ def leading_entries(rows: Any, most: int = _MOST_WORDS) -> Any:
     return sp.csr_array((rows.data[keep], rows.indices[keep], pointers), shape=rows.shape)
 
 
-def sparse_products(left: Any, right: Any, device: torch.device) -> torch.Tensor:
+def sparse_products(left: Any, right: Any, device: torch.device) -> Tensor:
     """``left @ right.T`` of sparse rows, as a dense matrix; rows averaged over neighbours are hardly sparse any more.
 
     Examples
@@ -161,33 +178,89 @@ class FeatureView:
         return cls(config["by_rows"], arrays["shift"] if config["shifted"] else None, arrays["factor"])
 
 
+def shared_cosines(left: Any, own: Any, means: Any, shares: Sequence[float], device: torch.device) -> list[Tensor]:
+    """Cosines of unit rows ``left`` with the rows ``(1 - share) own + share means``, a matrix for every share.
+
+    A product is linear in the share and the square of a length quadratic: two products serve all shares. A row that
+    its mean cancels to a thousandth has no direction, and no likeness to any other.
+
+    Parameters
+    ----------
+    left, own, means
+        All scipy's CSR, or all dense tensors on ``device``.
+    """
+    to_own, to_means = _products(left, own, device), _products(left, means, device)
+    squares = [_row_products(*pair, device) for pair in ((own, own), (own, means), (means, means))]
+    found = []
+    for share in shares:
+        stay = 1 - share
+        square = stay**2 * squares[0] + 2 * share * stay * squares[1] + share**2 * squares[2]
+        straight = square > _CANCELLED * (squares[0] + squares[2])
+        factor = torch.where(straight, square, torch.inf).rsqrt().to(to_own)
+        found.append((stay * to_own + share * to_means) * factor)
+    return found
+
+
+def _products(left: Any, right: Any, device: torch.device) -> Tensor:
+    return left @ right.T if isinstance(left, Tensor) else sparse_products(left, right, device).float()
+
+
+def _row_products(left: Any, right: Any, device: torch.device) -> Tensor:
+    """Product of each row with its counterpart, in double precision."""
+    if isinstance(left, Tensor):
+        return (left * right).sum(dim=1, dtype=torch.float64)
+    return torch.from_numpy(np.asarray(left.multiply(right).sum(axis=1, dtype=np.float64)).ravel()).to(device)
+
+
+def _times(operator: sp.csr_array, rows: Any) -> Any:
+    """``operator @ rows``, wherever the rows are."""
+    if not isinstance(rows, Tensor):
+        return operator @ rows
+    if rows.device.type == "cpu":
+        return torch.from_numpy(operator @ rows.numpy())
+    parts = (torch.from_numpy(part).to(rows.device) for part in (operator.indptr, operator.indices, operator.data))
+    return csr_tensor(*parts, columns=len(rows)) @ rows
+
+
+def _placed(rows: Any, device: torch.device) -> Any:
+    """Rows where they are multiplied fastest: as a dense tensor on a GPU with room for it, sparse ones else in scipy.
+
+    Where several processes share the GPU each should leave room for the others.
+    """
+    if device.type == "cuda" and 4 * rows.shape[0] * rows.shape[1] <= torch.cuda.mem_get_info(device)[0] // 16:
+        if not sp.issparse(rows):
+            return torch.from_numpy(rows).to(device)
+        parts = (torch.from_numpy(part).to(device) for part in (rows.indptr, rows.indices, rows.data))
+        return csr_tensor(*parts, columns=rows.shape[1]).to_dense()
+    return rows if sp.issparse(rows) else torch.from_numpy(rows)
+
+
 class _Trial:
     """Cosines of one hold-out's nodes with their candidates, for every smoothing; without a map those of features."""
 
     def __init__(
-        self, graph: Graph, train: np.ndarray, retrieval: Retrieval, embedding: np.ndarray | None, view: Any, device
-    ):
+        self,
+        graph: Graph,
+        train: np.ndarray,
+        retrieval: Retrieval,
+        embedding: np.ndarray | None,
+        view: Any,
+        shares: Sequence[float],
+        device: torch.device,
+    ) -> None:
         self.truth = retrieval.truth
-        at, queries = retrieval.positions, retrieval.queries
+        at = retrieval.positions
         self.degree = torch.from_numpy(np.log1p(graph.degrees()[at])).to(device, torch.float32)
-        self.by_map = []
-        if embedding is not None:
-            own = embedding[train]
-            left = torch.from_numpy(embedding[queries]).to(device)
-            means = neighbor_means(graph, own, at)
-            for share in SMOOTH:
-                right = torch.from_numpy(unit(mixed(own[at], means, share))).to(device)
-                self.by_map.append(left @ right.T)
-        own, left = unit(view)[train], unit(view[queries])
-        dense = not sp.issparse(own)
-        spread = 0 if dense else own.nnz / max(1, own.shape[0]) * 2 * graph.num_edges
-        shares = SMOOTH if spread <= _MAX_SMOOTHED else SMOOTH[:1]
-        means = neighbor_means(graph, own, at) if len(shares) > 1 else None
-        self.by_features = []
-        for share in shares:
-            right = unit(mixed(own[at], means, share))
-            product = sparse_products(left, right, device) if not dense else torch.from_numpy(left @ right.T)
-            self.by_features.append(product.to(device, torch.float32))
+        means = averaging(graph, at=at)
+
+        def cosines(rows: Any, shares: Sequence[float]) -> list[Tensor]:
+            left, own = rows[retrieval.queries], rows[train]
+            if len(shares) == 1:
+                return [_products(left, own[at], device).to(device)]
+            return [found.to(device) for found in shared_cosines(left, own[at], _times(means, own), shares, device)]
+
+        self.by_map = [] if embedding is None else cosines(_placed(embedding, device), SMOOTH)
+        self.by_features = cosines(view, shares)
 
     def rank(self, choice: dict[str, int]) -> float:
         scores = self.by_features[min(choice["smooth_features"], len(self.by_features) - 1)]
@@ -219,7 +292,11 @@ def choose_weights(
     """
     if not trials:  # too few nodes to hold any out
         return LinkWeights(map_share=0.5), {"held_out_nodes": 0}
-    parts = [_Trial(*trial, view, device) for trial in trials]
+    spread = view.nnz / view.shape[0] * 2 * max(trial[0].num_edges for trial in trials) if sp.issparse(view) else 0
+    shares = SMOOTH if spread <= _MAX_SMOOTHED else SMOOTH[:1]
+    rows = _placed(unit(view), device)
+    parts = [_Trial(*trial, rows, shares, device) for trial in trials]
+    del rows
     mapped = bool(parts[0].by_map)
 
     def mean(choice: dict[str, int]) -> float:

@@ -13,6 +13,7 @@ In every setting both measures are reported: ranks among all seen nodes, and ``H
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ LLP_SHARES = {"cora": 0.3, "citeseer": 0.3}  # of new nodes and of test edges; 0
 LLP_LATER = 0.1  # of the edges among seen nodes that appear after training
 _KS = (1, 3, 10, 20, 50)
 _GLOBAL_KS = (10, 20, 30, 50)
-_PAIRS = 8_192  # pairs scored at once
+_ROWS = 256  # cold nodes scored at once
 
 
 @dataclass(frozen=True)
@@ -115,25 +116,57 @@ def link_question(data: Dataset, setting: str, seed: int, dataset: str) -> LinkQ
 
 def measure(model: Any, question: LinkQuestion) -> dict[str, float]:
     """Both protocols' figures in percent."""
+    import numpy as np
+
     from gsparc.metrics import global_hits, link_metrics, rank_links
 
-    X = question.X_cold
-    ranks = rank_links(lambda rows: model.score_all(X[rows]), question.truth)
+    X, true = question.X_cold, question.truth.tocoo()
+    ends = np.concatenate([[true.row, true.col], question.false], axis=1)
+    scores = _PairsInPassing(lambda rows: model.score_all(X[rows]), *ends)
+    ranks = rank_links(scores, question.truth)
+    alone = scores.missing  # cold nodes without any true neighbour
+    for start in range(0, len(alone), _ROWS):
+        scores(alone[start : start + _ROWS])
     figures = link_metrics(ranks, _KS)
-    true = question.truth.tocoo()
-    hits = global_hits(_pairs(model, X, true.row, true.col), _pairs(model, X, *question.false), _GLOBAL_KS)
+    hits = global_hits(scores.values[: true.nnz], scores.values[true.nnz :], _GLOBAL_KS)
     figures = {name: value for name, value in figures.items() if not name.startswith("num_")}
     figures |= {f"global_{name}": value for name, value in hits.items()}
     return {name: 100 * value for name, value in figures.items()}
 
 
-def _pairs(model: Any, X: Any, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    import numpy as np
+class _PairsInPassing:
+    """Scores of cold nodes with all seen ones; those of some pairs are kept as they pass.
 
-    names = model._nodes.names(columns)
-    starts = range(0, len(rows), _PAIRS)
-    parts = [model.score_pairs(X[rows[i : i + _PAIRS]], names[i : i + _PAIRS, None])[:, 0] for i in starts]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    Parameters
+    ----------
+    score
+        Scores of some cold nodes with every seen one.
+    rows, columns
+        Cold and seen ends of the pairs.
+    """
+
+    def __init__(self, score: Callable[[np.ndarray], np.ndarray], rows: np.ndarray, columns: np.ndarray) -> None:
+        import numpy as np
+
+        order = np.argsort(rows, kind="stable")
+        self._score, self._order, self._rows, self._columns = score, order, rows[order], columns[order]
+        self.values = np.full(len(rows), np.nan)
+
+    @property
+    def missing(self) -> np.ndarray:
+        """Cold nodes with pairs that have no score yet."""
+        import numpy as np
+
+        return np.unique(self._rows[np.isnan(self.values[self._order])])
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        scores = self._score(rows)
+        starts, stops = (np.searchsorted(self._rows, rows, side) for side in ("left", "right"))
+        for found, start, stop in zip(scores, starts, stops, strict=True):
+            self.values[self._order[start:stop]] = found[self._columns[start:stop]]
+        return scores
 
 
 def _model(label: str, context: Context, seed: int) -> Any:

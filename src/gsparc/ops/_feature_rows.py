@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gsparc.exceptions import DamagedModelError, FeatureError, InputError
 from gsparc.ops._knn import blocks, unit_rows
 
-__all__ = ["DenseRows", "SparseRows", "cosines_reference", "feature_rows", "feature_rows_from_arrays"]
+__all__ = ["DenseRows", "SparseRows", "cosines_reference", "feature_rows", "feature_rows_from_arrays", "unit_csr"]
 
 _PAIR_ROWS = 1 << 17  # rows gathered at once for pair scores
 _SCATTER, _SPREAD, _MULTIPLY = 1.5, 1.5, 0.1  # nanoseconds: of a scattered term, of a dense entry, of its use
@@ -95,7 +95,7 @@ class SparseRows:
 
     def prepare(self, features: Any) -> Any:
         """Query features in the form of the rows."""
-        return _unit_csr(_checked(sp.csr_array(features, dtype=np.float32), self.shape[1]))
+        return unit_csr(_checked(sp.csr_array(features, dtype=np.float32), self.shape[1]))
 
     def cosines(self, queries: Any) -> torch.Tensor:
         """Cosine of each query with every row: (m, n)."""
@@ -205,7 +205,7 @@ def feature_rows(features: Any, device: torch.device) -> DenseRows | SparseRows:
     """Keep sparse features sparse and dense ones dense."""
     if sp.issparse(features):
         csr = sp.csr_array(features, dtype=np.float32)
-        return SparseRows(_unit_csr(_checked(csr, None)), device)
+        return SparseRows(unit_csr(_checked(csr, None)), device)
     rows = torch.as_tensor(features).to(device=device, dtype=torch.float32)
     return DenseRows(unit_rows(_checked(rows, None)))
 
@@ -254,7 +254,7 @@ def _checked(rows: Any, width: int | None) -> Any:
     return rows
 
 
-def _unit_csr(rows: Any) -> Any:
+def unit_csr(rows: Any) -> Any:
     """Rows scaled to length one; an empty row stays empty. The caller's matrix is left as it is."""
     if not rows.has_canonical_format:
         rows = rows.copy()
@@ -262,7 +262,8 @@ def _unit_csr(rows: Any) -> Any:
     squares = rows.data.astype(np.float64) ** 2
     length = np.sqrt(sp.csr_array((squares, rows.indices, rows.indptr), shape=rows.shape).sum(axis=1))
     factor = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
-    data = (rows.data * np.repeat(factor, np.diff(rows.indptr))).astype(np.float32)
+    kind = np.result_type(rows.dtype, np.float32)
+    data = (rows.data * np.repeat(factor, np.diff(rows.indptr))).astype(kind)
     return sp.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
 
 

@@ -1,0 +1,71 @@
+"""Cosines for every share of smoothing at once, against their definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gsparc.estimators._ranking import SMOOTH, averaging, mixed, shared_cosines, smoothed, unit
+from gsparc.graph import Graph
+
+CPU = torch.device("cpu")
+PATH = Graph.from_edges([[0, 1], [1, 2]], num_nodes=4, weights=[1.0, 3.0])
+
+
+def _reference(left: np.ndarray, own: np.ndarray, means: np.ndarray, share: float) -> np.ndarray:
+    return left @ unit(mixed(own, means, share)).T
+
+
+@given(st.integers(0, 10_000), st.booleans(), st.booleans())
+def test_shared_cosines_are_those_of_the_mixed_rows(seed: int, sparse: bool, signed: bool) -> None:
+    rng = np.random.default_rng(seed)
+    own, means, left = (rng.standard_normal((n, 5)).astype(np.float32) for n in (7, 7, 3))
+    own[rng.random(own.shape) < 0.5] = 0
+    own[0] = means[0] = 0  # nothing to compare
+    own[1] = 0
+    if not signed:
+        own, means, left = np.abs(own), np.abs(means), np.abs(left)
+    left = unit(left)
+    given_rows = [sp.csr_array(rows) if sparse else torch.from_numpy(rows) for rows in (left, own, means)]
+    for share, found in zip(SMOOTH, shared_cosines(*given_rows, SMOOTH, CPU), strict=True):
+        np.testing.assert_allclose(found.numpy(), _reference(left, own, means, share), atol=2e-5)
+        assert found.dtype == torch.float32
+
+
+def test_a_row_that_its_mean_cancels_is_like_none() -> None:
+    own = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    means = torch.tensor([[-1.0, 0.0], [0.0, 1.0]])
+    (found,) = shared_cosines(torch.tensor([[1.0, 0.0]]), own, means, [0.5], CPU)
+    np.testing.assert_allclose(found, [[0.0, 0.5**0.5]], atol=1e-6)
+
+
+def test_averaging_by_hand() -> None:
+    # the walk stays with weight 1: node 1 has 1 + 1 + 3 = 5 in all, node 3 stands alone
+    expected = [[0.5, 0.5, 0, 0], [0.2, 0.2, 0.6, 0], [0, 0.75, 0.25, 0], [0, 0, 0, 1]]
+    np.testing.assert_allclose(averaging(PATH).toarray(), expected, atol=1e-6)
+    np.testing.assert_allclose(averaging(PATH, at=np.array([2, 0])).toarray(), [expected[2], expected[0]], atol=1e-6)
+    half = 0.5 * np.eye(4) + 0.5 * np.array(expected)
+    np.testing.assert_allclose(averaging(PATH, 0.5).toarray(), half, atol=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_smoothing_is_the_same_for_sparse_and_dense_rows(share: float) -> None:
+    rows = np.array([[1, 0, 2], [0, 0, 4], [0, 3, 0], [5, 0, 0]], np.float32)
+    dense, sparse = smoothed(PATH, rows, share), smoothed(PATH, sp.csr_array(rows), share)
+    np.testing.assert_allclose(sparse.toarray(), dense, atol=1e-6)
+    np.testing.assert_allclose(dense, averaging(PATH, share) @ rows, atol=1e-6)
+
+
+def test_unit_rows_keep_their_kind() -> None:
+    rows = np.array([[3, 4], [0, 0]])
+    for kind, wanted in ((np.float32, np.float32), (np.float64, np.float64), (np.int64, np.float64)):
+        found = unit(sp.csr_array(rows.astype(kind)))
+        assert found.dtype == wanted
+        np.testing.assert_allclose(found.toarray(), [[0.6, 0.8], [0, 0]])
+    twice = sp.csr_array((np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
+    np.testing.assert_allclose(unit(twice).toarray(), [[0.6, 0.8]])
+    assert twice.nnz == 3  # the caller's matrix is as it was
