@@ -172,15 +172,22 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     return seen
 
 
-def test_large_graphs_and_our_methods_come_first(run: Run, tasks: list[Task], tmp_path: Path) -> None:
+def test_large_graphs_come_first_mixed_and_our_methods_first_on_the_last(
+    run: Run, tasks: list[Task], tmp_path: Path
+) -> None:
     (tmp_path / "cora.npz").touch()  # only its presence is looked at
-    run(datasets=["generated", "cora", "debian"], data_dir=tmp_path, seeds=1)
-    assert [(task.cell.dataset, task.cell.method, task.table) for task in tasks] == [
-        (dataset, method, table)
-        for dataset in ("debian", "cora", "generated")  # 173,558, 5,278 and 2,400 edges
-        for method in ("Ours", "A")
-        for table in ("fake", "other")
-    ]
+    for _ in range(2):
+        run(datasets=["generated", "cora", "debian"], data_dir=tmp_path, seeds=8)
+    first, second = tasks[: len(tasks) // 2], tasks[len(tasks) // 2 :]
+    assert [(task.table, task.cell) for task in first] == [(task.table, task.cell) for task in second]
+    graphs = [first[start : start + 32] for start in (0, 32, 64)]  # 8 seeds of 2 methods in 2 tables
+    # 173,558, 5,278 and 2,400 edges
+    assert [{task.cell.dataset for task in graph} for graph in graphs] == [{"debian"}, {"cora"}, {"generated"}]
+    for graph in graphs[:2]:  # were they not mixed, the first half would be of one table, or of one method
+        assert {(task.table, task.cell.method) for task in graph[:16]} == {
+            (table, method) for table in ("fake", "other") for method in ("Ours", "A")
+        }
+    assert [task.cell.method for task in graphs[2]] == ["Ours"] * 16 + ["A"] * 16
 
 
 def test_cells_share_a_folder_with_those_of_their_table_alone(run: Run, tasks: list[Task]) -> None:

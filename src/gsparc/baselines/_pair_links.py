@@ -95,7 +95,8 @@ def pair_logits(decoder: PairDecoder, left: Tensor, right: Tensor) -> Tensor:
         scaled, shift = (weight * own[:, None]).flatten(0, 1).T, bias.repeat(len(own))  # [h, rows c], [rows c]
         for start in range(0, len(right), pairs):
             part = right[start : start + pairs]
-            hidden = torch.addmm(shift, part, scaled).relu_().view(len(part), len(own), -1)
+            # on a GPU rectified as it is written: reading and writing it again takes as long as the product
+            hidden = torch.ops.aten._addmm_activation(shift, part, scaled).view(len(part), len(own), -1)
             out[top : top + rows, start : start + pairs] = decoder.output(hidden).squeeze(-1).T
     return out
 

@@ -481,7 +481,8 @@ def _contrast(
         return module.hidden(view.features(rows), beside)
 
     def loss(generator: torch.Generator) -> Tensor:
-        source, target = sampler.sample(world().share(_CONTRAST_EDGES), generator)
-        return settings.contrast * joint_info_nce(hidden(source), hidden(target), _TEMPERATURE)
+        ends = torch.cat(sampler.sample(world().share(_CONTRAST_EDGES), generator))
+        source, target = hidden(ends).chunk(2)
+        return settings.contrast * joint_info_nce(source, target, _TEMPERATURE)
 
     return loss

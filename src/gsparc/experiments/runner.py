@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import random
 import subprocess
 import sys
 import time
@@ -217,20 +218,27 @@ def _missing(cells: list[Cell], file: ResultFile, common: Context) -> list[Task]
 
 
 def _longest_first(work: list[Task], files: dict[str, ResultFile]) -> list[Task]:
-    """Graphs with many edges first; on each, our methods before the baselines; else in the order of the tables.
+    """Graphs with many edges first; on the last one our methods before the baselines, on others all of them mixed.
 
-    Our methods fit several networks: were such a cell the last to start, all other workers would wait for it. Cells of
-    a data set stay together, whatever their table, as a worker keeps one data set in memory.
+    Our methods fit several networks: were such a cell the last to start, all other workers would wait for it. Before
+    that, methods that keep a GPU busy run beside those that keep the cores busy. Cells of a data set stay together,
+    whatever their table, as a worker keeps one data set in memory.
     """
     from gsparc.datasets import list_datasets
 
     edges = {entry.name: entry.edges for entry in list_datasets()}
 
-    def place(task: Task) -> tuple[int, str, bool]:
-        cell = task.cell
-        return -edges.get(cell.dataset, 0), cell.dataset, not files[task.table].experiment.method(cell.method).ours
+    def size(task: Task) -> tuple[int, str]:
+        return -edges.get(task.cell.dataset, 0), task.cell.dataset
 
-    return sorted(work, key=place)
+    def baseline(task: Task) -> bool:
+        return not files[task.table].experiment.method(task.cell.method).ours
+
+    last = max(map(size, work), default=None)
+    shuffled = random.Random(0).sample(work, len(work))
+    return sorted((task for task in shuffled if size(task) != last), key=size) + sorted(
+        (task for task in work if size(task) == last), key=baseline
+    )
 
 
 def _check_present(context: Context) -> None:

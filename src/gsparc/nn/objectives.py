@@ -53,8 +53,8 @@ def contrastive_loss(source: Tensor, target: Tensor, *, nested: bool = False, av
         a polynomial in them, not a mean over edges, so that averaging the losses of the shares would be another loss.
     """
     half = source.shape[0] // 2
-    first = torch.cat([source[:half], target[:half]])  # [B, k]
-    second = torch.cat([source[half:], target[half:]])
+    halves = zip(*(ends.split([half, len(ends) - half]) for ends in (source, target)), strict=True)
+    first, second = (torch.cat(half) for half in halves)  # [B, k] each
     gram_1 = first.T @ first / len(first)
     gram_2 = second.T @ second / len(second)
     attraction = (source * target).mean(dim=0)
@@ -100,7 +100,8 @@ def rayleigh_loss(source: Tensor, target: Tensor, *, floor: float = 0.05, averag
 
 def info_nce_loss(source: Tensor, target: Tensor, temperature: float | Tensor, mask: Tensor | None = None):
     """Symmetric InfoNCE over a batch of edges; ``mask [B, B]`` marks false negatives to ignore."""
-    logits = F.normalize(source, dim=1) @ F.normalize(target, dim=1).T / temperature  # [B, B]
+    source, target = F.normalize(torch.cat([source, target]), dim=1).split(len(source))
+    logits = source @ target.T / temperature  # [B, B]
     if mask is not None:
         logits = logits.masked_fill(mask, float("-inf"))
     labels = torch.arange(len(logits), device=logits.device)

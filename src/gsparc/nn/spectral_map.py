@@ -129,7 +129,7 @@ class SpectralNet(nn.Module):
         h = self.input(drop_inputs(x, self.input_dropout, self.training))
         if self.output is None:
             return h
-        hidden, linear = h[:, : self.first_width], h[:, self.first_width :]
+        hidden, linear = h.split([self.first_width, h.shape[1] - self.first_width], dim=1)
         hidden = F.gelu(self.norms[0](hidden))
         for norm, layer in zip(list(self.norms)[1:], self.hidden, strict=True):
             hidden = dropout(hidden, self.dropout, self.training)
@@ -143,8 +143,9 @@ class SpectralNet(nn.Module):
         if self.output is None:
             return basis
         width = self.hidden_channels[-1]
-        out = self.output(basis[:, :width])
-        return out + basis[:, width:] if self.linear_path else out
+        hidden, linear = basis.split([width, basis.shape[1] - width], dim=1)
+        out = self.output(hidden)
+        return out + linear if self.linear_path else out
 
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         return (self.raw(x) - self.offset) @ self.rotation

@@ -56,7 +56,7 @@ def joint_info_nce(
     """
     if world().size == 1 and pairs is None:
         return info_nce_loss(source, target, temperature)
-    source, target = F.normalize(source, dim=1), F.normalize(target, dim=1)
+    source, target = F.normalize(torch.cat([source, target]), dim=1).split(len(source))
     forth = source @ gathered(target).T / temperature  # [B, size * B]
     back = target @ gathered(source).T / temperature
     own = torch.arange(len(source), device=source.device)
@@ -169,20 +169,19 @@ class LinkTask:
         if world().size > 1 or source.is_cuda:  # pairs of a node with itself are left out without counting them
             nodes = torch.cat([source, target])
             values = distinct_values(self.module, self.features, self.train_rows, nodes).float()
-            ends = values[: self.batch_size], values[self.batch_size :]
-            return joint_info_nce(*ends, self.temperature, (source, target))
+            first, second = values.split(self.batch_size)
+            return joint_info_nce(first, second, self.temperature, (source, target))
         keep = source != target  # self-loops of the operator say nothing about links
         source, target = source[keep], target[keep]
         if len(source) == 0:  # few edges, many nodes: a batch of nothing but self-loops moves nothing
             return 0.0 * self.module.raw(self.features.rows(self.train_rows[:1])).float().sum()
         nodes = torch.cat([source, target])
-        values = distinct_values(self.module, self.features, self.train_rows, nodes)
+        first, second = distinct_values(self.module, self.features, self.train_rows, nodes).float().split(len(source))
         same = source[:, None] == source[None, :]
         same |= target[:, None] == target[None, :]
         same |= source[:, None] == target[None, :]
         same.fill_diagonal_(False)
-        count = len(source)
-        return info_nce_loss(values[:count].float(), values[count:].float(), self.temperature, same)
+        return info_nce_loss(first, second, self.temperature, same)
 
     def evaluate(self) -> float | None:
         """Mean reciprocal rank of held-out nodes' neighbours."""

@@ -154,7 +154,8 @@ class SpectralTask:
         source, target = self.sampler.sample(count, generator)
         nodes = torch.cat([source, target])
         values = distinct_values(self.module, self.features, self.train_rows, nodes)
-        return values[:count].float(), values[count:].float()
+        source, target = values.float().split(count)  # one gradient for both; slices would be added up
+        return source, target
 
     def loss(self, generator: torch.Generator) -> Tensor:
         """Loss of one batch of edges."""
