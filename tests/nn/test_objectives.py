@@ -11,6 +11,7 @@ import torch
 
 from gsparc.nn.objectives import (
     contrastive_loss,
+    contrastive_loss_reference,
     generalisation_score,
     info_nce_loss,
     nesting_masks,
@@ -47,6 +48,18 @@ def test_contrastive_loss_by_hand() -> None:
     # halves (1, 3) and (2, 4): Gram 5 and 10, means 2 and 3; attraction (3 + 8) / 2
     source, target = torch.tensor([[1.0], [2.0]]), torch.tensor([[3.0], [4.0]])
     assert contrastive_loss(source, target).item() == pytest.approx(2 * 6 - 2 * 5.5 + 5 * 10)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("edges", [2, 10, 11])
+def test_the_contrastive_loss_and_its_gradient_are_those_of_the_reference(edges: int, nested: bool) -> None:
+    torch.manual_seed(edges)
+    values = torch.randn(2 * edges, 4, dtype=torch.float64, requires_grad=True)
+    found = []
+    for loss in (contrastive_loss, contrastive_loss_reference):
+        value = loss(*values.split(edges), nested=nested)
+        found.append((value.detach(), *torch.autograd.grad(3 * value, values)))
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
 def test_contrastive_loss_is_unbiased() -> None:

@@ -79,6 +79,14 @@ def test_the_convolution_by_hand_and_by_conv1d() -> None:
     torch.testing.assert_close(causal_conv(x, weight, bias), expected)
 
 
+@pytest.mark.parametrize(("width", "length"), [(4, 6), (4, 2), (1, 3)])
+def test_the_gradient_of_the_convolution_by_hand_is_right(width: int, length: int) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, length, 3, dtype=torch.float64), torch.randn(width, 3, dtype=torch.float64)
+    inputs = tuple(tensor.requires_grad_() for tensor in (x, weight, torch.randn(3, dtype=torch.float64)))
+    assert torch.autograd.gradcheck(causal_conv, inputs)
+
+
 @pytest.mark.parametrize("changed", [0, 2, 5])
 def test_the_block_is_causal(changed: int) -> None:
     block = MambaBlock(4)

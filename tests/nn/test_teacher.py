@@ -49,6 +49,13 @@ def test_appnp_is_its_formula() -> None:
     torch.testing.assert_close(teacher(ALL), limit, rtol=1e-4, atol=1e-5)
 
 
+def test_all_steps_of_appnp_are_one_matrix() -> None:
+    teacher = AppnpTeacher(DENSE, Propagation(GRAPH, "sym"), 7, 3, hidden_channels=4).eval()
+    own, rows = torch.randn(5, 3), torch.tensor([4, 0, 3])
+    torch.testing.assert_close(teacher._all_steps()[rows] @ own, teacher._steps(own)[rows])
+    assert "_matrix" not in teacher.state_dict()
+
+
 @pytest.mark.parametrize("network", [SageTeacher, AppnpTeacher])
 def test_sparse_rows_give_the_same_values_and_gradients(network) -> None:
     step = Propagation(GRAPH, "mean" if network is SageTeacher else "sym")

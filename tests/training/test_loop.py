@@ -71,6 +71,29 @@ def test_the_best_weights_are_kept_and_the_loop_stops() -> None:
     assert not task.module.training
 
 
+@pytest.mark.parametrize("size", [0.01, 1000.0])
+def test_gradients_are_clipped_by_their_length(size: float) -> None:
+    class Large(Regression):
+        def loss(self, generator: torch.Generator) -> torch.Tensor:
+            return size * super().loss(generator)
+
+    settings = LoopSettings(steps=8, learning_rate=0.05, weight_decay=0.1, clip=0.5, seed=2)
+    task, plain = Large(), Large()
+    run_loop(task, settings, CPU)
+    torch.manual_seed(settings.seed)
+    generator = torch.Generator().manual_seed(settings.seed)
+    optimizer = torch.optim.AdamW(plain.module.parameters(), weight_decay=0.1)
+    for step in range(8):
+        optimizer.param_groups[0]["lr"] = 0.05 * learning_rate_at(step, settings)
+        optimizer.zero_grad()
+        plain.loss(generator).backward()
+        length = torch.nn.utils.clip_grad_norm_(plain.module.parameters(), 0.5)
+        assert (length > 0.5) == (size > 1)
+        optimizer.step()
+    for found, expected in zip(task.module.parameters(), plain.module.parameters(), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def test_among_equal_scores_the_later_weights_are_kept() -> None:
     task = Regression([1.0, 0.996, 0.9])
     result = run_loop(task, LoopSettings(steps=30, eval_every=10, tolerance=0.005), CPU)

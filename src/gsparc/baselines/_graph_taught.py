@@ -122,6 +122,7 @@ class GraphTaughtBaseline(ClassifierMixin, BaseEstimator, ABC):
         outside = None if judges is None else FeatureSource(judges.X, self.scaling_, device)
         marks = np.zeros(0, np.int64) if judges is None else judges.codes
         source = FeatureSource(X, self.scaling_, device)
+        source.settle()
         lesson = Lesson(X, source, graph, codes, len(self.classes_), outside, marks, device, seed)
         self.temperature_ = self._learn(lesson)
         return self

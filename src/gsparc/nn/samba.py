@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from gsparc.nn.phormer import TokenInput
 from gsparc.nn.spectral_map import SparseRows
@@ -20,12 +21,39 @@ __all__ = ["MambaBlock", "SambaNet"]
 def causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Depthwise convolution of ``x [B, T, channels]`` with ``weight [width, channels]``; the last tap is the present.
 
-    A sum of shifted products: for a dozen steps it is faster than ``conv1d``, which wants time last.
+    A sum of shifted products: for a dozen steps it is faster than ``conv1d``, which wants time last. The gradient of
+    each shift would be a tensor of zeros with a copy in it, so that of the whole is written by hand.
     """
-    width, length = len(weight), x.shape[1]
-    padded = F.pad(x, (0, 0, width - 1, 0))
-    out = torch.addcmul(bias, padded[:, :length], weight[0])
-    for tap in range(1, width):
+    out = _CausalConv.apply(x, weight, bias)
+    assert isinstance(out, Tensor)
+    return out
+
+
+class _CausalConv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        padded = F.pad(x, (0, 0, len(weight) - 1, 0))
+        ctx.save_for_backward(padded, weight)
+        return _shifted_sum(padded, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        padded, weight = ctx.saved_tensors
+        (grad,), width = grads, len(weight)
+        # an entry is read by the steps after it: the same sum, from the other side
+        later = F.pad(grad, (0, 0, 0, width - 1))
+        of_x = _shifted_sum(later, weight.flip(0), torch.zeros_like(weight[0]))
+        read = (padded[:, tap : tap + grad.shape[1]] for tap in range(width))
+        of_weight = torch.stack([(grad * entries).sum(dim=(0, 1)) for entries in read])
+        return of_x, of_weight, grad.sum(dim=(0, 1))
+
+
+def _shifted_sum(padded: Tensor, weight: Tensor, start: Tensor) -> Tensor:
+    """``start + sum over taps of padded[:, tap:] * weight[tap]``, ``len(weight) - 1`` steps shorter than ``padded``."""
+    length = padded.shape[1] - len(weight) + 1
+    out = torch.addcmul(start, padded[:, :length], weight[0])
+    for tap in range(1, len(weight)):
         out = torch.addcmul(out, padded[:, tap : tap + length], weight[tap])
     return out
 

@@ -15,6 +15,10 @@ from gsparc.ops.propagate import Propagation, csr_tensor
 
 __all__ = ["AppnpTeacher", "FixedRows", "SageTeacher"]
 
+# Nodes up to which a GPU takes all steps of a propagation as one dense product: a dozen sparse ones, forth and back,
+# are over a hundred kernels that it starts more slowly than it runs them.
+_FEW_NODES = 4096
+
 
 class _SparseProject(torch.autograd.Function):
     """``rows @ weight`` with a gradient through the transposed rows: several times faster than scattering."""
@@ -204,6 +208,7 @@ class AppnpTeacher(nn.Module):
         self.x = x if isinstance(x, FixedRows) else FixedRows(x, in_channels)
         self.propagation, self.hidden_channels = propagation, hidden_channels
         self.num_steps, self.alpha = num_steps, alpha
+        self._matrix: Tensor | None = None
         self.dropout, self.input_dropout = dropout, input_dropout
         self.input = InputLayer(in_channels, hidden_channels)
         self.norm = nn.LayerNorm(hidden_channels)
@@ -213,7 +218,19 @@ class AppnpTeacher(nn.Module):
         """Logits ``[len(rows), out_channels]``; whatever the rows, all nodes are computed."""
         h = self.norm(self.x.project(self.input, dropout=self.input_dropout, training=self.training))
         own = self.output(_drop(F.relu(h), self.dropout, self.training))
+        if own.is_cuda and len(own) <= _FEW_NODES:
+            return self._all_steps()[rows] @ own
+        return self._steps(own)[rows]
+
+    def _steps(self, own: Tensor) -> Tensor:
         z = own
         for _ in range(self.num_steps):
             z = torch.lerp(self.propagation(z), own, self.alpha)
-        return z[rows]
+        return z
+
+    @torch.no_grad()
+    def _all_steps(self) -> Tensor:
+        """All steps of propagation as one matrix ``[n, n]``, made once."""
+        if self._matrix is None:
+            self._matrix = self._steps(torch.eye(self.propagation.num_nodes, device=self.propagation.device))
+        return self._matrix

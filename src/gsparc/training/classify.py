@@ -98,11 +98,14 @@ class ClassTask:
         """Mean cross-entropy of one batch."""
         pick = self._next(generator) if self._drawn is None else self._drawn
         logits = self.module(*self.inputs(self.rows[pick])).float()
-        loss = self.weight * F.cross_entropy(logits, self.targets[pick])
+        loss = F.cross_entropy(logits, self.targets[pick])
+        loss = loss if self.weight == 1 else self.weight * loss
         return loss if self.extra is None else loss + self.extra(generator)
 
     def draw(self, generator: torch.Generator) -> None:
         """Put the rows of the next batch where a recorded step reads them."""
+        if self._drawn is not None and self.batch_size == len(self.rows):
+            return  # always all of them
         pick = self._next(generator)
         if self._drawn is None:
             self._drawn = pick.clone()

@@ -220,7 +220,9 @@ class _State:
                 loss = self.task.loss(self.generator)
             loss.backward()
         average_gradients(self.parameters)
-        nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
+        norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        # the optimiser's one kernel divides by it: clipping before would be several kernels more in every step
+        self.optimizer.grad_scale = (norm / self.settings.clip).clamp_min_(1.0)  # pyright: ignore[reportAttributeAccessIssue]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.losses += loss.detach()
