@@ -8,7 +8,7 @@
 #   -o  folder of the results; default: reproduced
 #
 # Without NVIDIA's MPS processes take turns on a GPU; with it they compute side by side. Where it is installed it is
-# started here, for these processes alone, and ended with them. Wall-clock seconds of every table are added to
+# started here, for these processes alone, and ended with them. Wall-clock seconds of every call are added to
 # DIR/seconds.txt. PYTHON names the interpreter; default: python3.
 set -euo pipefail
 
@@ -38,18 +38,10 @@ else
   echo "note: no nvidia-cuda-mps-control here; on a GPU the processes will take turns." >&2
 fi
 
-begin=$SECONDS failed=0
-for table in "${tables[@]}"; do
-  limit=()
-  if [[ -n $seconds ]]; then
-    left=$((seconds - (SECONDS - begin)))
-    ((left > 0)) || { echo "stopped before $table; the same command goes on from here." >&2; exit 130; }
-    limit=(timeout --signal=INT --kill-after=60 "$left")
-  fi
-  start=$SECONDS status=0
-  "${limit[@]}" "${PYTHON:-python3}" -m gsparc reproduce "$table" --jobs "$jobs" --resume -o "$folder" "$@" || status=$?
-  echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) $table: $((SECONDS - start)) s, status $status" | tee -a "$folder/seconds.txt" >&2
-  ((status != 130 && status != 124)) || { echo "stopped in $table; the same command goes on from here." >&2; exit 130; }
-  ((status == 0)) || failed=1
-done
-exit "$failed"
+limit=()
+[[ -z $seconds ]] || limit=(timeout --signal=INT --kill-after=60 "$seconds")
+start=$SECONDS status=0
+"${limit[@]}" "${PYTHON:-python3}" -m gsparc reproduce "${tables[@]}" --jobs "$jobs" --resume -o "$folder" "$@" || status=$?
+echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) ${tables[*]}: $((SECONDS - start)) s, status $status" | tee -a "$folder/seconds.txt" >&2
+((status != 130 && status != 124)) || { echo "stopped; the same command goes on from here." >&2; exit 130; }
+exit "$status"

@@ -258,6 +258,20 @@ def test_all_makes_every_table_and_the_leak_test(make, two: None, tmp_path: Path
     assert document["audit"]["dataset"] == "cora"
 
 
+def test_several_tables_and_the_leak_test_in_one_run(make, two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    run = audit.run_audit
+    monkeypatch.setattr(audit, "run_audit", lambda **options: asked.append(options["dataset"]) or run(**options))
+    document = json.loads(make("minibatch", "--json", methods="Ours").stdout)
+    assert list(document["tables"]) == ["links", "minibatch"]
+    assert document["audit"] is None
+    done = make("links", "audit", "--json", "--fresh", "--datasets", "generated", methods="Ours")
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["tables"]) == ["links"]  # named twice, made once
+    assert asked == [None]  # the data sets are those of the tables
+    fails(make("lincs"), r"unknown table 'lincs'.*Did you mean 'links'")
+
+
 def test_all_takes_from_each_table_what_it_has(make, two: None, tmp_path: Path) -> None:
     done = make("--json", table="all", methods="A")
     assert done.returncode == 0, done.stderr

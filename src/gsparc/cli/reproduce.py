@@ -29,7 +29,13 @@ def _complete(incomplete: str) -> list[str]:
 @command
 def run(
     table: Annotated[
-        str, typer.Argument(metavar="TABLE", help=f"{', '.join(WORDS)}.", autocompletion=_complete, show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="TABLE",
+            help=f"One or several: {', '.join(WORDS)}.",
+            autocompletion=_complete,
+            show_default=False,
+        ),
     ],
     *,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, ...")] = 10,
@@ -71,7 +77,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a table or figure of the paper again, beside baselines; 'all' makes every one and the leak test.
+    """Make tables and figures of the paper again, beside baselines; 'all' makes every one and the leak test.
 
     - neighbourhood: which neighbours are found in features, in the true spectral embedding, by the learned map.
 
@@ -97,6 +103,8 @@ def run(
 
     Example:  gsparc reproduce classification --list
 
+    Example:  gsparc reproduce links clustering --jobs 4
+
     Example:  gsparc reproduce all --jobs 8 --resume
     """
     from gsparc._validation import check_name
@@ -104,9 +112,13 @@ def run(
 
     if resume and fresh:
         raise typer.BadParameter("pass --resume to keep finished cells or --fresh to drop them.", param_hint="--fresh")
-    check_name("table", table, WORDS)
+    words = list(dict.fromkeys(table))
+    for word in words:
+        check_name("table", word, WORDS)
+    everything = "all" in words
+    tables = TABLES if everything else tuple(word for word in words if word in TABLES)
     if names:
-        emit(_listed(table), as_json, _show_names)
+        emit(_listed(tables), as_json, _show_names)
         return
     folder = output or (_OUTPUT / "smoke" if smoke else _OUTPUT)
     check_output(folder, table=False)
@@ -117,24 +129,23 @@ def run(
     options |= {"resume": resume, "fresh": fresh, **common}
     wanted = {"datasets": datasets, "methods": methods, "settings": settings}
     document: dict[str, Any] = {"tables": {}, "audit": None}
-    if table != "audit":
-        document["tables"] = _run_tables(table, wanted, options)
-    if table in ("audit", "all"):
-        document["audit"] = _run_audit(
-            datasets if table == "audit" else None, {**common, "jobs": jobs, "resume": resume}
-        )
-    document["page"] = _page(folder, needed=table == "all")
+    if tables:
+        document["tables"] = _run_tables(tables, wanted, options, again=f"gsparc reproduce {' '.join(words)} --resume")
+    if everything or "audit" in words:
+        document["audit"] = _run_audit(None if tables else datasets, {**common, "jobs": jobs, "resume": resume})
+    document["page"] = _page(folder, needed=everything)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
     _leave(document)
 
 
-def _run_tables(word: str, wanted: dict[str, Any], options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Rows and failed cells of the table of this word, or of all tables; all are run by the same processes."""
+def _run_tables(
+    names: Collection[str], wanted: dict[str, Any], options: dict[str, Any], *, again: str
+) -> dict[str, dict[str, Any]]:
+    """Rows and failed cells of the tables; all are run by the same processes. ``again``: the command to go on with."""
     from gsparc.experiments.runner import run_experiments
 
-    several = word == "all"
-    parts = _parts(TABLES if several else (word,), wanted)
+    parts = _parts(names, wanted)
     if not parts:
         return {}
     folder: Path = options["output"]
@@ -142,10 +153,10 @@ def _run_tables(word: str, wanted: dict[str, Any], options: dict[str, Any]) -> d
     try:
         results = run_experiments(parts.values(), **options)
     except KeyboardInterrupt:
-        place = f"the result files of {folder}" if several else files[word]
+        place = f"the result files of {folder}" if len(names) > 1 else next(iter(files.values()))
         write_error(
             f"interrupted; finished cells are kept in {place}. Continue with the same command and --resume "
-            f"(gsparc reproduce {word} --resume ...)."
+            f"({again} ...)."
         )
         raise typer.Exit(INTERRUPTED) from None
     return {name: _summary(files[name], parts[name], result) for name, result in zip(parts, results, strict=True)}
@@ -216,12 +227,12 @@ def _known(table: Experiment, kind: str) -> list[str]:
     return list(table.datasets)
 
 
-def _listed(word: str) -> dict[str, Any]:
+def _listed(names: Collection[str]) -> dict[str, Any]:
     """Names that the options take, table by table."""
     from gsparc.datasets import list_datasets
     from gsparc.experiments.runner import load_table
 
-    tables = {name: load_table(name) for name in ((word,) if word in TABLES else TABLES if word == "all" else ())}
+    tables = {name: load_table(name) for name in names}
     kinds = {"datasets": "datasets", "splits": "settings", "methods": "methods"}
     listed = {name: {option: _known(table, kind) for option, kind in kinds.items()} for name, table in tables.items()}
     return {"tables": listed, "datasets": [entry.name for entry in list_datasets()]}
