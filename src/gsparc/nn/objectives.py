@@ -103,8 +103,8 @@ class _Contrastive(torch.autograd.Function):
         gram = grams[0]
         if masks is not None:
             first, source, gram = masks[0] * first, masks[0] * source, masks[1] * gram
-        spread = torch.dot(first, second) * 2 + torch.dot(gram.flatten(), grams[1].flatten())
-        return spread / count**2 - torch.dot(source.flatten(), target.flatten()) * (2 / count)
+        spread = (first * second).sum() * 2 + (gram * grams[1]).sum()
+        return spread / count**2 - (source * target).sum() * (2 / count)
 
     @staticmethod
     @once_differentiable
