@@ -166,6 +166,7 @@ class EdgeTask:
         self.module, self.embed, self.decoder, self.data = module, embed, decoder, data
         self.batch_size = batch_size
         self.sampler = EdgeSampler(data.graph, data.device, self_loops=False)
+        self._truth = (torch.arange(2 * batch_size, device=data.device) < batch_size).float()
         self._embed_held = embed_held
 
     @property
@@ -181,8 +182,7 @@ class EdgeTask:
         source, target = self.sampler.sample(self.batch_size, generator)
         shape, device = (2, self.batch_size), self.data.device
         spare = torch.randint(self.data.graph.num_nodes, shape, generator=generator, device=device)
-        truth = torch.cat([torch.ones(self.batch_size, device=device), torch.zeros(self.batch_size, device=device)])
-        return torch.cat([source, spare[0]]), torch.cat([target, spare[1]]), truth
+        return torch.cat([source, spare[0]]), torch.cat([target, spare[1]]), self._truth
 
     def vectors(self, *groups: Tensor) -> list[Tensor]:
         """Vectors of several groups of nodes, each distinct node computed once where that pays."""

@@ -46,10 +46,12 @@ def rank_matching(student: Tensor, teacher: Tensor, margin: float) -> Tensor:
     >>> rank_matching(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.9, 0.1]]), margin=0.25).item()
     0.25
     """
-    first, second = torch.triu_indices(student.shape[1], student.shape[1], offset=1, device=student.device)
-    gap = teacher[:, first] - teacher[:, second]
+    anchors, context = student.shape
+    # every pair stands there twice, with the same loss, and each node beside itself once, with a loss of the margin
+    gap, ahead = (scores[:, :, None] - scores[:, None, :] for scores in (teacher, student))
     order = (gap > margin).to(student.dtype) - (gap < -margin).to(student.dtype)
-    return F.relu(margin - order * (student[:, first] - student[:, second])).mean()
+    total = F.relu(margin - order * ahead).sum() - anchors * context * margin
+    return total / (anchors * context * (context - 1))
 
 
 def distribution_matching(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
