@@ -9,6 +9,7 @@ import torch
 
 from gsparc.graph import Graph
 from gsparc.nn.spectral_map import InputLayer, SparseRows
+from gsparc.training import batches
 from gsparc.training.batches import EdgeSampler, FeatureSource, Scaling, as_tensor, rows_on
 
 DRAWS = 200_000
@@ -29,11 +30,20 @@ def pair_shares(graph: Graph, tau: float, walk_length: int) -> np.ndarray:
     return pi[:, None] * np.mean(powers, axis=0)
 
 
+@pytest.fixture(params=["listed", "unlisted"])
+def listed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the pairs of a small graph may be listed; those of a large one are looked for."""
+    if request.param == "unlisted":
+        monkeypatch.setattr(batches, "_LISTED", 0)
+    return request.param == "listed"
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
 @pytest.mark.parametrize(("tau", "walk_length"), [(0.0, 1), (1.5, 1), (0.0, 3), (0.7, 2)])
-def test_pairs_are_drawn_by_their_weight(weighted: bool, tau: float, walk_length: int) -> None:
+def test_pairs_are_drawn_by_their_weight(listed: bool, weighted: bool, tau: float, walk_length: int) -> None:
     graph = small_graph(weighted)
     sampler = EdgeSampler(graph, tau=tau, walk_length=walk_length)
+    assert (sampler._pairs is not None) == (listed and not weighted and not tau)
     source, target = sampler.sample(DRAWS, torch.Generator().manual_seed(0))
     found = np.zeros((6, 6))
     np.add.at(found, (source.numpy(), target.numpy()), 1 / DRAWS)
@@ -50,7 +60,7 @@ def test_pairs_are_drawn_by_their_weight(weighted: bool, tau: float, walk_length
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_no_entry_outside_a_row_is_read(weighted: bool) -> None:
+def test_no_entry_outside_a_row_is_read(listed: bool, weighted: bool) -> None:
     # 300 nodes with empty rows between: every drawn pair is an edge or a self-loop
     rng = np.random.default_rng(0)
     ends = 3 * rng.integers(0, 100, (2, 400))
@@ -69,7 +79,7 @@ def test_rounding_at_the_end_of_a_row_does_not_reach_the_next() -> None:
     assert set(step.tolist()) == {2, 3}
 
 
-def test_a_graph_without_edges_gives_self_loops() -> None:
+def test_a_graph_without_edges_gives_self_loops(listed: bool) -> None:
     for walk_length in (1, 3):
         sampler = EdgeSampler(Graph.empty(4), walk_length=walk_length)
         source, target = sampler.sample(100, torch.Generator().manual_seed(0))
@@ -78,19 +88,30 @@ def test_a_graph_without_edges_gives_self_loops() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_excluded_nodes_are_never_drawn(weighted: bool) -> None:
+def test_excluded_nodes_are_never_drawn(listed: bool, weighted: bool) -> None:
     graph, exclude = small_graph(weighted), np.array([3, 5])
-    source, target = EdgeSampler(graph, exclude=exclude).sample(DRAWS, torch.Generator().manual_seed(0))
+    sampler = EdgeSampler(graph, exclude=exclude)
+    source, target = sampler.sample(DRAWS, torch.Generator().manual_seed(0))
     found = np.zeros((6, 6))
     np.add.at(found, (source.numpy(), target.numpy()), 1 / DRAWS)
     expected = pair_shares(graph, 0.0, 1)
     expected[exclude] = expected[:, exclude] = 0
-    # three draws; what is still excluded then (a known share) falls to the first node left
-    missed = (1 - expected.sum()) ** 3
+    # three draws; what is still excluded then (a known share) falls to the first node left; of a list nothing is
+    missed = 0.0 if sampler._pairs is not None else (1 - expected.sum()) ** 3
     expected *= (1 - missed) / expected.sum()
     expected[0, 0] += missed
     assert (found[expected == 0] == 0).all()
     assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / DRAWS) + 1e-12).all()
+
+
+def test_walks_that_must_avoid_nodes_and_nothing_but_excluded_pairs_are_not_listed() -> None:
+    exclude, generator = np.array([3]), torch.Generator().manual_seed(0)
+    walking = EdgeSampler(small_graph(False), walk_length=2, exclude=exclude)
+    assert walking._pairs is None
+    assert not torch.isin(torch.stack(walking.sample(2000, generator)), 3).any()
+    alone = EdgeSampler(Graph.from_edges([[0], [1]], num_nodes=3), self_loops=False, exclude=np.array([1]))
+    assert alone._pairs is None
+    assert set(torch.cat(alone.sample(50, generator)).tolist()) <= {0, 2}
 
 
 def test_the_same_generator_state_draws_the_same_pairs() -> None:

@@ -24,6 +24,7 @@ _WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
 _PASS = 65_536  # rows looked at at once in passes over all of them
 _THIN = 0.03  # share of entries up to which the rows of a whole graph are multiplied as sparse ones everywhere
 _FILLED = 1 << 30  # bytes of sparse rows that are made dense on a GPU, where reading a dense row never waits
+_LISTED = 1 << 22  # pairs of nodes up to which all are listed: 64 MB
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
@@ -274,7 +275,8 @@ class EdgeSampler:
 
     The operator is ``A + I + tau/n``; with ``walk_length = k`` a pair is the two ends of a
     stationary walk of 1 to ``k`` steps (the average of ``P, ..., P^k``). A draw costs
-    ``O(log n)``, whatever the number of edges. ``self_loops=False`` leaves ``I`` out of the draws. Nodes in
+    ``O(log n)``, whatever the number of edges; of a small graph without weights it is one look-up in the list of all
+    pairs. ``self_loops=False`` leaves ``I`` out of the draws. Nodes in
     ``exclude`` are never drawn: that spares cutting a large graph for a few held-out nodes.
     """
 
@@ -306,9 +308,26 @@ class EdgeSampler:
         self._volume = float(self._sums[-1]) if self._sums is not None else float(self._entries)
         degrees = operator_degrees(graph.indptr, graph.weights, tau=tau)
         self.pi = as_tensor(degrees / degrees.sum()).to(self.device, torch.float32)
+        self._pairs = self._all_pairs(graph) if graph.weights is None and not tau else None
+
+    def _all_pairs(self, graph: Graph) -> Tensor | None:
+        """All pairs of a small graph, each as likely as any other: ``[2, pairs]``; None where it does not pay."""
+        loops = self.num_nodes if self._loop else 0
+        if self._entries + loops > _LISTED or (self._excluded is not None and self.walk_length > 1):
+            return None
+        source = np.repeat(np.arange(self.num_nodes), np.diff(graph.indptr))
+        pairs = np.stack([source, graph.indices]).astype(np.int64)
+        pairs = as_tensor(np.concatenate([pairs, np.tile(np.arange(loops), (2, 1))], axis=1)).to(self.device)
+        if self._excluded is not None:
+            pairs = pairs[:, ~self._excluded[pairs].any(dim=0)]
+        return pairs if pairs.shape[1] else None
 
     def sample(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """``count`` pairs as two index tensors."""
+        if self._pairs is not None:
+            drawn = torch.randint(self._pairs.shape[1], (count,), generator=generator, device=self.device)
+            source, target = self._pairs[:, drawn]
+            return source, target if self.walk_length == 1 else self._walk_on(target, generator)
         source, target = self._draw(count, generator)
         if self._excluded is None:
             return source, target
