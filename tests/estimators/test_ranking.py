@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsparc.estimators._ranking import SMOOTH, averaging, mixed, shared_cosines, smoothed, unit
+from gsparc.estimators._ranking import SMOOTH, _placed, _times, averaging, mixed, shared_cosines, smoothed, unit
 from gsparc.graph import Graph
 
 CPU = torch.device("cpu")
@@ -69,3 +69,18 @@ def test_unit_rows_keep_their_kind() -> None:
     twice = sp.csr_array((np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
     np.testing.assert_allclose(unit(twice).toarray(), [[0.6, 0.8]])
     assert twice.nnz == 3  # the caller's matrix is as it was
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_cuda_gives_the_same_cosines(sparse: bool) -> None:
+    rng, at = np.random.default_rng(0), np.array([3, 1])
+    rows = unit(np.where(rng.random((4, 6)) < 0.5, rng.random((4, 6)), 0).astype(np.float32))
+    found = []
+    for device in (CPU, torch.device("cuda")):
+        placed = _placed(sp.csr_array(rows) if sparse else rows, device)
+        assert isinstance(placed, torch.Tensor) == (not sparse or device.type == "cuda")
+        means = _times(averaging(PATH, at=at), placed)
+        found.append([part.cpu() for part in shared_cosines(placed[[0, 2]], placed[at], means, SMOOTH, device)])
+    for here, there in zip(*found, strict=True):
+        torch.testing.assert_close(there, here, rtol=1e-5, atol=1e-5)

@@ -117,13 +117,15 @@ def test_features_and_edges_are_no_part_of_the_state(network) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+@pytest.mark.parametrize("network", [SageTeacher, AppnpTeacher])
 @pytest.mark.parametrize("x", [DENSE, sparse_rows(DENSE)], ids=["dense", "sparse"])
-def test_cuda_gives_the_same(x) -> None:
+def test_cuda_gives_the_same(x, network) -> None:
     torch.manual_seed(0)
-    here = SageTeacher(x, Propagation(GRAPH, "mean"), 7, 3, hidden_channels=4).eval()
+    kind = "mean" if network is SageTeacher else "sym"
+    here = network(x, Propagation(GRAPH, kind), 7, 3, hidden_channels=4).eval()
     moved = (
         x.cuda() if isinstance(x, torch.Tensor) else SparseRows(x.pointers.cuda(), x.columns.cuda(), x.values.cuda())
     )
-    there = SageTeacher(moved, Propagation(GRAPH, "mean", "cuda"), 7, 3, hidden_channels=4).cuda().eval()
+    there = network(moved, Propagation(GRAPH, kind, "cuda"), 7, 3, hidden_channels=4).cuda().eval()
     there.load_state_dict(here.state_dict())
     torch.testing.assert_close(there(ALL.cuda()).cpu(), here(ALL), rtol=1e-4, atol=1e-4)

@@ -172,7 +172,7 @@ def run_experiments(
         work += _missing(cells, files[name], common)
     for context in dict.fromkeys(task.context for task in work):
         _check_present(context)
-    _run(_longest_first(work, files), files, jobs, show_progress)
+    _run(_in_order(work, files), files, jobs, show_progress)
     for file in files.values():
         file.write()
     return [file.document() for file in files.values()]
@@ -217,7 +217,7 @@ def _missing(cells: list[Cell], file: ResultFile, common: Context) -> list[Task]
     ]
 
 
-def _longest_first(work: list[Task], files: dict[str, ResultFile]) -> list[Task]:
+def _in_order(work: list[Task], files: dict[str, ResultFile]) -> list[Task]:
     """Graphs with many edges first; on the last one our methods before the baselines, on others all of them mixed.
 
     Our methods fit several networks: were such a cell the last to start, all other workers would wait for it. Before

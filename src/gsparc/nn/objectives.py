@@ -68,7 +68,7 @@ def contrastive_loss_reference(
     """:func:`contrastive_loss` as it is written, for any number of edges and of processes."""
     half = source.shape[0] // 2
     halves = zip(*(ends.split([half, len(ends) - half]) for ends in (source, target)), strict=True)
-    first, second = (torch.cat(half) for half in halves)  # [B, k] each
+    first, second = (torch.cat(both) for both in halves)  # [B, k] each
     gram_1 = first.T @ first / len(first)
     gram_2 = second.T @ second / len(second)
     attraction = (source * target).mean(dim=0)
