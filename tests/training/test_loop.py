@@ -94,6 +94,21 @@ def test_gradients_are_clipped_by_their_length(size: float) -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("kinds", [(torch.float64,), (torch.bfloat16,), (torch.float64, torch.float32)])
+def test_weights_of_any_precision_are_trained(kinds: tuple[torch.dtype, ...]) -> None:
+    class Cast(torch.nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input.to(self.weight.dtype)).float()
+
+    task = Regression()
+    task.module = torch.nn.Sequential(*(Cast(3, 3, dtype=kind) for kind in kinds), Cast(3, 1, dtype=kinds[0]))
+    before = [parameter.clone() for parameter in task.module.parameters()]
+    run_loop(task, LoopSettings(steps=5, learning_rate=0.1, clip=0.01), CPU)
+    after = list(task.module.parameters())
+    assert [p.dtype for p in after] == [p.dtype for p in before]
+    assert not any(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
 def test_among_equal_scores_the_later_weights_are_kept() -> None:
     task = Regression([1.0, 0.996, 0.9])
     result = run_loop(task, LoopSettings(steps=30, eval_every=10, tolerance=0.005), CPU)

@@ -221,8 +221,9 @@ class _State:
             loss.backward()
         average_gradients(self.parameters)
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        # the optimiser's one kernel divides by it: clipping before would be several kernels more in every step
-        self.optimizer.grad_scale = (norm / self.settings.clip).clamp_min_(1.0)  # pyright: ignore[reportAttributeAccessIssue]
+        # the optimiser's one kernel divides by it: clipping before would be several kernels more in every step;
+        # it reads a float32, whatever the weights are
+        self.optimizer.grad_scale = (norm / self.settings.clip).float().clamp_min_(1.0)  # pyright: ignore[reportAttributeAccessIssue]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.losses += loss.detach()
