@@ -176,8 +176,8 @@ def check_rows_vary(X: Any) -> None:
         )
 
 
-def check_graph(graph: Any, num_nodes: int) -> Graph:
-    """A graph over exactly ``num_nodes`` nodes with at least one edge."""
+def check_graph(graph: Any, num_nodes: int, *, optional: bool = False) -> Graph:
+    """A graph over exactly ``num_nodes`` nodes with at least one edge; ``optional``: None would do as well."""
     from gsparc.graph import Graph
 
     if not isinstance(graph, Graph):
@@ -189,9 +189,9 @@ def check_graph(graph: Any, num_nodes: int) -> Graph:
             "rows only)."
         )
     if graph.num_edges == 0:
+        instead = ", or graph=None to use nearest neighbours in the features as the graph" if optional else ""
         raise GraphError(
-            f"the graph over {num_nodes} nodes has no edges, so there is no structure to learn. "
-            "Pass edges, or graph=None to use nearest neighbours in the features as the graph."
+            f"the graph over {num_nodes} nodes has no edges, so there is no structure to learn. Pass edges{instead}."
         )
     return graph
 

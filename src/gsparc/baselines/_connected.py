@@ -17,6 +17,7 @@ from torch import nn
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._labels import encode_labels, hold_out_labelled
 from gsparc.graph import Graph
@@ -100,6 +101,7 @@ class ConnectedBaseline(BaseEstimator, ABC):
         Then the network is trained again from the same start on all labels, for as many steps of the same schedule.
         ``history_`` is that of the first training, which has scores.
         """
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))

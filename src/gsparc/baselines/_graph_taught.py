@@ -15,6 +15,7 @@ from torch import Tensor
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._labels import Validation, check_validation, encode_labels, hold_out_labelled
 from gsparc.graph import Graph
@@ -84,9 +85,8 @@ class GraphTaughtBaseline(ClassifierMixin, BaseEstimator, ABC):
     scaling_: Scaling
     temperature_: float
 
-    @abstractmethod
-    def _check_parameters(self) -> None:
-        """Refuse parameters that cannot be used."""
+    def _check_own(self) -> None:
+        """Refuse what only this baseline cannot use."""
 
     @abstractmethod
     def _learn(self, lesson: Lesson) -> float:
@@ -107,7 +107,8 @@ class GraphTaughtBaseline(ClassifierMixin, BaseEstimator, ABC):
             Labelled nodes without edges that decide when to stop, and the temperature. Without it a tenth of the
             labelled nodes does: they and their edges are then left out of everything else.
         """
-        self._check_parameters()
+        check_parameters(self)
+        self._check_own()
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_pair_ids, check_positions
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._nodes import NodeNames
 from gsparc.graph import Graph
 from gsparc.nn.mlp import FeatureMLP
@@ -246,11 +247,7 @@ class PairLinks(BaseEstimator, ABC):
         For each start a share of the nodes is held out, without edges, to decide when to stop: as many starts, the
         same share, and as many nodes ranked among as many others as in :class:`~gsparc.SparcLinkPredictor`.
         """
-        for name in ("max_steps", "hidden_channels", "batch_size"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), 1)
-        if self.n_starts != "auto":
-            check_count("n_starts", self.n_starts, 1)
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
         seed, device = resolve_seed(self.random_state), resolve_device(self.device)

@@ -12,9 +12,10 @@ from torch import nn
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_labels, check_share
+from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._cluster_training import ClusterGCNNet, ClusterTask, WholeGraph
 from gsparc.baselines._connected import ConnectedBaseline, SeenGraph
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._labels import encode_labels, hold_out_labelled
 from gsparc.estimators._partitions import node_partition
@@ -35,14 +36,15 @@ _LEAST_JUDGES = 20  # nodes that can tell a temperature
 
 
 class ClusterGCNBaseline(ConnectedBaseline):
-    """Cluster-GCN (Chiang et al., KDD 2019, arXiv 1905.07953) on random, METIS or spectral clusters.
+    """Cluster-GCN (Chiang et al., KDD 2019, arXiv 1905.07953) on random, METIS, diffusion or spectral clusters.
 
     It cannot say anything of a node without edges.
 
     Parameters
     ----------
-    partition : {"spectral", "metis", "random"} or array of int
-        How the seen nodes are cut into clusters, or the cluster of each. The paper uses METIS.
+    partition : {"spectral", "diffusion", "metis", "random"} or array of int
+        How the seen nodes are cut into clusters, see :class:`~gsparc.integrations.pyg.SpectralClusterLoader`, or the
+        cluster of each. The paper uses METIS.
     num_parts : int or None
         Clusters; ``None``: one for 155 nodes, as 1,500 of Reddit are.
     batch_clusters : int
@@ -91,7 +93,7 @@ class ClusterGCNBaseline(ConnectedBaseline):
     def __init__(
         self,
         *,
-        partition: Literal["spectral", "metis", "random"] | np.ndarray = "spectral",
+        partition: Literal["spectral", "diffusion", "metis", "random"] | np.ndarray = "spectral",
         num_parts: int | None = None,
         batch_clusters: int = 20,
         hidden_channels: int = 128,
@@ -134,7 +136,7 @@ class ClusterGCNBaseline(ConnectedBaseline):
         watch : pair (rows, labels), optional
             Seen nodes whose accuracy is written down after every epoch. Nothing is decided by it.
         """
-        self._check_parameters()
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))
@@ -160,15 +162,6 @@ class ClusterGCNBaseline(ConnectedBaseline):
         temperature = fit_temperature(logits[as_tensor(held).to(device)], labels) if enough else 1.0
         self._proba = softmax((logits / temperature).cpu().numpy())
         return self
-
-    def _check_parameters(self) -> None:
-        for name in ("batch_clusters", "hidden_channels", "num_layers", "max_epochs"):
-            check_count(name, getattr(self, name), 1)
-        for name in ("num_parts", "max_steps"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), 1)
-        check_share("dropout", self.dropout, high=0.95)
-        check_share("diag_lambda", self.diag_lambda, high=1e3)
 
     def _watched(self, watch: Any, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows, labels = np.asarray(watch[0]), np.asarray(watch[1])

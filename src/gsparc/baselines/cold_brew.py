@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from gsparc._runtime import resolve_device
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_positions, check_seen_ids, check_share
+from gsparc._validation import check_features, check_positions, check_seen_ids
 from gsparc.baselines._graph_taught import GraphTaughtBaseline, Lesson
 from gsparc.estimators._heads import HeadData, HeadSettings, Judges, NetHead
 from gsparc.estimators._views import NodeView
@@ -182,15 +182,6 @@ class ColdBrewBaseline(GraphTaughtBaseline):
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
-
-    def _check_parameters(self) -> None:
-        check_count("n_neighbors", self.n_neighbors, 1)
-        check_count("channels", self.channels, 1)
-        check_count("max_steps", self.max_steps, 1)
-        check_share("penalty", self.penalty, high=1e6)
-        check_share("distil", self.distil)
-        if self.teacher_steps is not None:
-            check_count("teacher_steps", self.teacher_steps, 1)
 
     def _learn(self, lesson: Lesson) -> float:
         self.memory_, soft = self._teach(lesson)

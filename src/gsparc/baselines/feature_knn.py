@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_labels
+from gsparc._validation import check_features, check_labels
+from gsparc.baselines._parameters import check_parameters
 from gsparc.baselines.logistic_regression import judge_score, temperature_of
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._labels import check_validation, encode_labels, hold_out_labelled
@@ -92,8 +93,7 @@ class FeatureKNNBaseline(ClassifierMixin, BaseEstimator):
         ``validation``: a pair (X, y) of nodes that choose ``k`` and the temperature; without it a tenth of the
         labelled nodes does, each not counting as its own neighbour.
         """
-        if self.n_neighbors is not None:
-            check_count("n_neighbors", self.n_neighbors, 1)
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))
         judges = check_validation(self, validation, self.classes_)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_labels, check_positions, check_seen_ids
+from gsparc._validation import check_features, check_labels, check_positions, check_seen_ids
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._heads import HeadData, HeadSettings, NetHead, choose_judges
 from gsparc.estimators._labels import check_validation, encode_labels
@@ -105,7 +106,7 @@ class FeatureTransformerBaseline(ClassifierMixin, BaseEstimator):
         Unlabelled nodes are neighbours, too. ``validation``: a pair (X, y) of nodes that decide when to stop, and the
         temperature; without it a tenth of the labelled ones does.
         """
-        check_count("num_tokens", self.num_tokens, 1)
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))
         judges = check_validation(self, validation, self.classes_)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from gsparc._optional import import_optional
 from gsparc._typing import RandomState
-from gsparc._validation import check_count
 from gsparc.baselines._connected import ConnectedBaseline, SeenGraph
 from gsparc.nn.spectral_map import InputLayer
 from gsparc.nn.teacher import FixedRows
@@ -118,7 +117,6 @@ class GCNBaseline(ConnectedBaseline):
         self.verbose = verbose
 
     def _network(self, data: SeenGraph) -> tuple[nn.Module, Inputs]:
-        check_count("hidden_channels", self.hidden_channels, 1)
         every = torch.arange(data.source.num_rows, device=data.device)
         module = GCNNet(
             FixedRows(data.source.fixed_rows(every), data.source.num_columns),

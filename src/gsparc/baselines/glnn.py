@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._heads import HeadData, HeadSettings, NetHead, choose_judges
 from gsparc.estimators._labels import check_validation, encode_labels
@@ -84,6 +85,7 @@ class GLNNBaseline(ClassifierMixin, BaseEstimator):
             Labelled nodes without edges that decide when to stop, and the temperature. Without it a tenth
             of the labelled nodes does, and neither the teacher nor the student is shown their labels.
         """
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))

@@ -180,10 +180,8 @@ class GraphMLPBaseline(GraphTaughtBaseline):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _check_parameters(self) -> None:
-        check_count("max_steps", self.max_steps, 1)
+    def _check_own(self) -> None:
         check_count("power", self.power, 1)
-        check_count("hidden_channels", self.hidden_channels, 1)
         check_count("batch_size", self.batch_size, 2)
         check_share("temperature", self.temperature, low=0.05, high=100.0)
         check_share("contrast", self.contrast, high=1000.0)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from gsparc._optional import import_optional
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_labels
+from gsparc._validation import check_features, check_graph, check_labels
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._heads import Judges, choose_judges
 from gsparc.estimators._labels import check_validation, encode_labels
@@ -177,7 +178,7 @@ class GraphSAGEBaseline(ClassifierMixin, BaseEstimator):
             Labelled nodes without edges that decide when to stop, and the temperature. Without it a tenth of the
             labelled nodes does, read by their own rows.
         """
-        check_count("hidden_channels", self.hidden_channels, 1)
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))

@@ -12,7 +12,8 @@ from threadpoolctl import threadpool_limits
 
 from gsparc._runtime import resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_name
+from gsparc._validation import check_features, check_name
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._ranking import FeatureView, unit
 from gsparc.exceptions import InputError
 
@@ -65,8 +66,7 @@ class KMeansBaseline(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None, *, graph: Any = None) -> Self:
         """Find the centroids of the seen nodes; the graph is not looked at."""
-        check_count("n_clusters", self.n_clusters, 1)
-        check_count("n_init", self.n_init, 1)
+        check_parameters(self)
         check_name("rows", self.rows, ("as they are", "weighed"))
         X = check_features(self, X, reset=True)
         if X.shape[0] < self.n_clusters:

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gsparc._typing import RandomState
-from gsparc._validation import check_count
 from gsparc.baselines._pair_links import EdgeTask, Embed, LinkData, LinkMLP, LinkNet, PairDecoder
 from gsparc.baselines.llp_mlp import LLPMLPBaseline
 from gsparc.baselines.sage_links import SageLinks
@@ -252,8 +251,6 @@ class LLPBaseline(LLPMLPBaseline):
         self.weights: Weights | Literal["auto"] = weights
 
     def _train(self, data: LinkData, start: int) -> tuple[LinkNet, LoopResult]:
-        for name in ("anchors", "walks", "hops", "teacher_steps"):
-            check_count(name, getattr(self, name), 1)
         if start == 0:
             self.scores_, self.teacher_histories_ = {}, []
         tried = (self.weights_,) if start else self._to_try(judged=data.retrieval is not None)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._labels import check_validation, encode_labels, hold_out_labelled
 from gsparc.training.batches import Scaling
@@ -101,6 +102,7 @@ class LogisticRegressionBaseline(ClassifierMixin, BaseEstimator):
         ``validation``: a pair (X, y) of nodes that choose ``C`` and the temperature; without it a tenth of the
         labelled nodes does, and is not trained on.
         """
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))
         judges = check_validation(self, validation, self.classes_)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._heads import HeadData, HeadSettings, NetHead, choose_judges
 from gsparc.estimators._labels import check_validation, encode_labels
@@ -57,6 +58,7 @@ class MLPBaseline(ClassifierMixin, BaseEstimator):
 
         ``validation``: a pair (X, y) of nodes that judge, as there; without it a tenth of the labelled ones do.
         """
+        check_parameters(self)
         X = check_features(self, X, reset=True)
         labels = check_labels(y, X.shape[0])
         self.classes_, codes = encode_labels(labels)

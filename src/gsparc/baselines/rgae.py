@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_share
+from gsparc._validation import check_features, check_graph, check_share
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._kmeans import kmeans, squared_distances
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
@@ -272,11 +273,8 @@ class RGAEBaseline(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None, *, graph: Any) -> Self:
         """Learn the encoder and the clusters from a graph."""
-        for name in ("n_clusters", "hidden_channels", "out_channels", "max_steps"):
-            check_count(name, getattr(self, name), 1)
-        for name in ("first", "margin"):
-            check_share(name, getattr(self, name))
-        check_share("gamma", self.gamma, high=1e6)
+        check_parameters(self)
+        check_share("margin", self.margin)  # a share of certainty here
         X = check_features(self, X, reset=True)
         if X.shape[0] < self.n_clusters:
             raise InputError(f"n_clusters={self.n_clusters} came for {X.shape[0]} nodes. Pass at most one a node.")

@@ -225,13 +225,9 @@ class SimMLPBaseline(GraphTaughtBaseline):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _check_parameters(self) -> None:
-        for name, least in (("channels", 1), ("num_hops", 1), ("batch_size", 2), ("max_steps", 1)):
-            check_count(name, getattr(self, name), least)
-        for name in ("dropout", "input_dropout", "edge_dropout"):
-            check_share(name, getattr(self, name), high=0.95)
-        check_share("reconstruction", self.reconstruction, high=1e6)
-        check_share("head_penalty", self.head_penalty, high=1e6)
+    def _check_own(self) -> None:
+        check_count("num_hops", self.num_hops, 1)
+        check_count("batch_size", self.batch_size, 2)
         check_share("power", self.power, low=1.0, high=10.0)
 
     def _learn(self, lesson: Lesson) -> float:

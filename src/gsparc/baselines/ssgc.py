@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
-from gsparc._validation import check_count, check_features, check_graph, check_share
+from gsparc._validation import check_count, check_features, check_graph
+from gsparc.baselines._parameters import check_parameters
 from gsparc.estimators._kmeans import kmeans
 from gsparc.estimators._ranking import unit
 from gsparc.exceptions import InputError
@@ -114,11 +115,9 @@ class SSGCBaseline(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None, *, graph: Any) -> Self:
         """Cluster the nodes of a graph."""
-        for name in ("n_clusters", "n_components", "n_init"):
-            check_count(name, getattr(self, name), 1)
+        check_parameters(self)
         if self.num_hops != "auto":
             check_count("num_hops", self.num_hops, 1)
-        check_share("alpha", self.alpha)
         X = check_features(self, X, reset=True)
         if X.shape[0] < self.n_clusters:
             raise InputError(f"n_clusters={self.n_clusters} came for {X.shape[0]} nodes. Pass at most one a node.")

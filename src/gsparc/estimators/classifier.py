@@ -209,7 +209,7 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
             )
         X = check_features(self, X, reset=True)
         labels = check_labels(y, X.shape[0])
-        edges = None if graph is None else check_graph(graph, X.shape[0])
+        edges = None if graph is None else check_graph(graph, X.shape[0], optional=True)
         self.classes_, codes = encode_labels(labels)
         if X.shape[0] < 3:
             raise InputError(f"n_samples = {X.shape[0]} came, expected at least 3 nodes; 1 sample is not enough.")

@@ -146,7 +146,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
                 f"n_clusters={self.n_clusters}. Pass fewer clusters or more nodes; 1 sample is never enough."
             )
         seed = resolve_seed(self.random_state)
-        edges = None if graph is None else check_graph(graph, n)
+        edges = None if graph is None else check_graph(graph, n, optional=True)
         self.map_ = self._new_map(seed)
         self.map_.n_features_in_ = X.shape[1]
         self.map_._fit(X, self._affinity(X, edges, seed))

@@ -212,7 +212,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             graph = X.graph
         with timed("checks"):
             X = check_features(self, X, reset=True)
-        self._fit(X, None if graph is None else check_graph(graph, X.shape[0]))
+        self._fit(X, None if graph is None else check_graph(graph, X.shape[0], optional=True))
         return self
 
     def _check_parameters(self) -> None:
