@@ -268,7 +268,9 @@ def test_several_tables_and_the_leak_test_in_one_run(make, two: None, monkeypatc
     done = make("links", "audit", "--json", "--fresh", "--datasets", "generated", methods="Ours")
     assert done.returncode == 0, done.stderr
     assert list(json.loads(done.stdout)["tables"]) == ["links"]  # named twice, made once
-    assert asked == [None]  # the data sets are those of the tables
+    assert asked == ["generated"]
+    fails(make("audit", "--resume", "--datasets", "cora,generated"), "audit takes one data set.*by itself", 2)
+    assert len(asked) == 1
     fails(make("lincs"), r"unknown table 'lincs'.*Did you mean 'links'")
 
 

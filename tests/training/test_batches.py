@@ -96,12 +96,12 @@ def test_excluded_nodes_are_never_drawn(listed: bool, weighted: bool) -> None:
     np.add.at(found, (source.numpy(), target.numpy()), 1 / DRAWS)
     expected = pair_shares(graph, 0.0, 1)
     expected[exclude] = expected[:, exclude] = 0
-    # three draws; what is still excluded then (a known share) falls to the first node left; of a list nothing is
-    missed = 0.0 if sampler._pairs is not None else (1 - expected.sum()) ** 3
+    # three draws, and of what is excluded then four in a row; the rest falls to the first node left; of a list nothing
+    missed = 0.0 if sampler._pairs is not None else (1 - expected.sum()) ** 12
     expected *= (1 - missed) / expected.sum()
     expected[0, 0] += missed
     assert (found[expected == 0] == 0).all()
-    assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / DRAWS) + 1e-12).all()
+    assert (np.abs(found - expected) <= 7 * np.sqrt(expected * (1 - expected) / DRAWS) + 1e-12).all()
 
 
 def test_walks_that_must_avoid_nodes_and_nothing_but_excluded_pairs_are_not_listed() -> None:

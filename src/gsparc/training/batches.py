@@ -335,6 +335,9 @@ class EdgeSampler:
             bad = self._excluded[source] | self._excluded[target]
             again = self._draw(count, generator)
             source, target = torch.where(bad, again[0], source), torch.where(bad, again[1], target)
+        for shift in (1, 2):  # those few take the pair of a neighbour in the batch, which is drawn by the same law
+            bad = self._excluded[source] | self._excluded[target]
+            source, target = torch.where(bad, source.roll(shift), source), torch.where(bad, target.roll(shift), target)
         bad = self._excluded[source] | self._excluded[target]
         return source.masked_fill(bad, self._fallback), target.masked_fill(bad, self._fallback)
 
