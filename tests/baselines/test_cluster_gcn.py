@@ -124,7 +124,7 @@ class TestTask:
 
 
 class TestEstimator:
-    @pytest.mark.parametrize("partition", ["random", "metis", "spectral"])
+    @pytest.mark.parametrize("partition", ["random", "metis", "diffusion", "spectral"])
     def test_learns_and_writes_down_every_epoch(self, blocks: Dataset, partition: str) -> None:
         if partition == "metis":
             pytest.importorskip("pymetis")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from gsparc.datasets import make_blocks
 from gsparc.estimators import SpectralMap
 from gsparc.estimators._partitions import scaled_coordinates
-from gsparc.exceptions import FeatureError, GraphShapeError, InputError, UnknownNameError
+from gsparc.exceptions import FeatureError, GraphError, GraphShapeError, InputError, UnknownNameError
 from gsparc.ops.partition import partition_spectral
 
 pytest.importorskip("torch_geometric")
@@ -206,7 +206,50 @@ class TestSpectral:
         by_hand = partition_spectral(scaled_coordinates(given, noise), 10, seed=0)
         assert np.array_equal(labels[0], by_hand)
 
+    def test_small_clusters_of_nodes_with_equal_features_follow_the_edges(self) -> None:
+        made = make_blocks(1200, 12_000, 6, branching=(4, 10), within=0.8, random_state=0)
+        means = np.stack([made.X[made.y == c].mean(axis=0) for c in range(4)])[made.y]  # one place for each class
+        data = made.graph.to_pyg(means, made.y)
+        for method in ("spectral", "diffusion"):
+            given = SpectralMap(8, max_steps=40) if method == "spectral" else None
+            loader = SpectralClusterLoader(
+                data, 40, method=method, spectral_map=given, batch_size=1, random_state=0, device="cpu"
+            )
+            kept = sum(batch.num_edges for batch in loader) / data.num_edges
+            assert kept > 0.4, method  # within a class a fifth at most, if its nodes were cut at random
+            assert loader.method == method
+            assert (loader.spectral_map is None) == (method == "diffusion")
+
+    def test_diffusion_needs_no_features(self, blocks: Data) -> None:
+        bare = Data(edge_index=blocks.edge_index, num_nodes=240)
+        loader = SpectralClusterLoader(bare, 4, method="diffusion", random_state=0, device="cpu")
+        again = SpectralClusterLoader(blocks, 4, method="diffusion", random_state=0, device="cpu")
+        assert np.array_equal(loader.partition, again.partition)
+        shares = [np.bincount(blocks.y[loader.partition == part]).max() for part in range(4)]
+        assert sum(shares) > 0.8 * 240
+
+    def test_nodes_without_edges_go_by_the_map(self) -> None:
+        made = make_blocks(200, 1200, 6, branching=(2,), within=0.9, noise=0.1, random_state=0)
+        given = SpectralMap(2, max_steps=60, random_state=0, device="cpu").fit(made.X, graph=made.graph)
+        data = made.graph.to_pyg(made.X, made.y)
+        alone = torch.arange(200) % 10 == 0
+        data.edge_index = data.edge_index[:, ~alone[data.edge_index].any(dim=0)]
+        loader = SpectralClusterLoader(data, 2, spectral_map=given, random_state=0, device="cpu")
+        sides = loader.partition[alone.numpy()] == made.y[alone.numpy()]
+        assert sides.all() or not sides.any()
+
+    def test_the_seed_is_also_that_of_an_unfitted_map(self, blocks: Data) -> None:
+        def cut(seed: int, own: int | None) -> np.ndarray:
+            unfitted = SpectralMap(4, max_steps=20, random_state=own)
+            return SpectralClusterLoader(blocks, 8, spectral_map=unfitted, random_state=seed, device="cpu").partition
+
+        assert np.array_equal(cut(0, None), cut(0, None))
+        assert np.array_equal(cut(0, 5), cut(0, 6))
+        assert not np.array_equal(cut(0, None), cut(1, None))
+
     def test_smoothing_is_a_count(self, blocks: Data) -> None:
+        with pytest.raises(InputError, match=r"smoothing=0 came, expected a whole number >= 1"):
+            SpectralClusterLoader(blocks, 8, method="diffusion", smoothing=0, device="cpu")
         given = SpectralMap(4, **FAST)
         with pytest.raises(InputError, match="smoothing"):
             SpectralClusterLoader(blocks, 8, spectral_map=given, smoothing=-1, device="cpu")
@@ -258,7 +301,13 @@ class TestBadInput:
         self.refuse(blocks, "3 rows of coordinates came for 240 nodes", GraphShapeError, coordinates=np.zeros((3, 2)))
         self.refuse(blocks, r"a partition of shape \(3,\)", partition=[0, 0, 1])
         bare = Data(edge_index=blocks.edge_index, num_nodes=240)
-        self.refuse(bare, "need node features.*method='metis'", FeatureError)
+        self.refuse(bare, "need node features.*method='diffusion' or 'metis'", FeatureError)
+
+    def test_no_edges(self) -> None:
+        lonely = Data(x=torch.randn(20, 3), edge_index=torch.empty(2, 0, dtype=torch.long))
+        for method in ("spectral", "diffusion"):
+            self.refuse(lonely, "has no edges.*method='random'", GraphError, method=method)
+        assert len(SpectralClusterLoader(lonely, 4, method="random", batch_size=2)) == 2
 
     def test_absent_package(self, blocks: Data, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pymetis", None)

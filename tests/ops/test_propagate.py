@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gsparc.exceptions import InputError, UnknownNameError
 from gsparc.graph import Graph
 from gsparc.ops.laplacian import normalized_affinity
-from gsparc.ops.propagate import Propagation, csr_tensor, fixed_product, lazy_walk
+from gsparc.ops.propagate import Propagation, csr_tensor, diffused_signals, fixed_product, lazy_walk
 
 STAR = Graph.from_edges([[0, 0, 0], [1, 2, 3]], num_nodes=5)  # node 4 is isolated
 
@@ -102,10 +102,37 @@ def test_a_lazy_walk_is_a_power_of_the_dense_matrix(graph: Graph, rounds: int, s
     n = graph.num_nodes
     A = graph.to_scipy().toarray().astype(np.float64)
     degrees = A.sum(axis=1, keepdims=True)
-    step = 0.5 * (np.eye(n) + np.divide(A, degrees, out=np.zeros_like(A), where=degrees > 0))
+    step = 0.5 * (np.eye(n) + np.divide(A, degrees, out=np.eye(n), where=degrees > 0))  # without edges: as it is
     values = np.random.default_rng(seed).normal(size=(n, 3))
     found = lazy_walk(torch.from_numpy(values), graph, rounds)
     np.testing.assert_allclose(found.numpy(), np.linalg.matrix_power(step, rounds) @ values, atol=1e-6)
+
+
+def test_a_row_without_edges_outlives_any_number_of_rounds() -> None:
+    pair = Graph.from_edges([[0], [1]], num_nodes=3)
+    assert lazy_walk(torch.tensor([[1.0], [3.0], [1e-20]]), pair, 300).ravel().tolist() == [
+        2.0,
+        2.0,
+        float(np.float32(1e-20)),
+    ]
+
+
+@given(graph=graphs(), rounds=st.integers(0, 5), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_distances_of_many_signals_are_diffusion_distances(graph: Graph, rounds: int, seed: int) -> None:
+    n = graph.num_nodes
+    A = graph.to_scipy().toarray().astype(np.float64)
+    degrees = A.sum(axis=1, keepdims=True)
+    linked = degrees[:, 0] > 0
+    step = 0.5 * (np.eye(n) + np.divide(A, degrees, out=np.eye(n), where=degrees > 0))
+    walk = np.linalg.matrix_power(step, rounds)
+    found = diffused_signals(graph, rounds, 4000, seed=seed).double().numpy()
+    assert not found[~linked].any()
+    if linked.any():  # the part that all rows end at was taken off
+        np.testing.assert_allclose((degrees[:, 0] @ found) / degrees.sum(), 0, atol=1e-4)
+    i, j = np.nonzero(np.triu(np.outer(linked, linked), 1))
+    expected = ((walk[i] - walk[j]) ** 2).sum(axis=1)
+    np.testing.assert_allclose(((found[i] - found[j]) ** 2).mean(axis=1), expected, rtol=0.15, atol=1e-6)
 
 
 def test_a_lazy_walk_forgets_the_sides_of_a_bipartite_graph_and_keeps_its_input() -> None:

@@ -11,15 +11,17 @@ from sklearn.base import clone
 from gsparc._runtime import resolve_device
 from gsparc._validation import check_count, check_name
 from gsparc.estimators.embedding import SpectralMap
-from gsparc.exceptions import FeatureError, GraphShapeError, InputError
+from gsparc.exceptions import FeatureError, GraphError, GraphShapeError, InputError
 from gsparc.graph import Graph
+from gsparc.ops._knn import unit_rows
 from gsparc.ops.partition import partition_metis, partition_random, partition_spectral
-from gsparc.ops.propagate import lazy_walk
+from gsparc.ops.propagate import diffused_signals, lazy_walk
 
 __all__ = ["METHODS", "SMOOTHING", "node_partition", "scaled_coordinates"]
 
-METHODS = ("metis", "random", "spectral")
+METHODS = ("diffusion", "metis", "random", "spectral")
 SMOOTHING = 10  # rounds; see SpectralClusterLoader
+_SIGNALS = 64  # random ones beside the map's coordinates; see node_partition
 
 
 def scaled_coordinates(spectral_map: SpectralMap, X: Any) -> np.ndarray:
@@ -46,10 +48,17 @@ def node_partition(
 
     ``"spectral"`` takes ``coordinates`` as they are, or those that a fitted ``spectral_map`` gives to ``X``, or fits
     one: a copy of the unfitted ``spectral_map``, or one with the defaults. What a map says of a node by its features
-    is averaged along the edges in ``smoothing`` rounds: all nodes here have theirs.
+    is averaged along the edges in ``smoothing`` rounds, for all nodes here have theirs, and random signals that are
+    averaged alike stand beside it. ``"diffusion"`` takes the signals alone.
+
+    Notes
+    -----
+    A map tells as many groups apart as it has coordinates, and a part may be much smaller than such a group: nodes of
+    a group that the features cannot tell apart lie in one place, however long they are averaged. Signals set them
+    apart, and averaging brings neighbours together again.
     """
     check_name("method", method, METHODS)
-    check_count("smoothing", smoothing, 0)
+    check_count("smoothing", smoothing, 1 if method == "diffusion" else 0)
     n = graph.num_nodes
     check_count("num_parts", num_parts, 1)
     if num_parts > n:
@@ -62,14 +71,28 @@ def node_partition(
             raise InputError(f"method={method!r} uses no coordinates and no map. Leave them out, or pass 'spectral'.")
         if method == "random":
             return partition_random(n, num_parts, seed), None
-        return partition_metis(graph.indptr, graph.indices, num_parts, seed=seed), None
+        if method == "metis":
+            return partition_metis(graph.indptr, graph.indices, num_parts, seed=seed), None
+        _check_edges(graph)
+        signals = diffused_signals(graph, smoothing, _SIGNALS, resolve_device(device), seed=seed)
+        return partition_spectral(signals, num_parts, seed=seed), None
     if coordinates is not None:
         if len(coordinates) != n:
             raise GraphShapeError(f"{len(coordinates)} rows of coordinates came for {n} nodes. Pass one a node.")
         return partition_spectral(coordinates, num_parts, seed=seed), None
     fitted = _fitted_map(spectral_map, X, graph, device, seed)
     rows = torch.from_numpy(scaled_coordinates(fitted, X)).to(resolve_device(device))
-    return partition_spectral(lazy_walk(rows, graph, smoothing), num_parts, seed=seed), fitted
+    if smoothing:
+        signals = diffused_signals(graph, smoothing, _SIGNALS, rows.device, seed=seed)
+        rows = torch.cat([unit_rows(lazy_walk(rows, graph, smoothing)), unit_rows(signals)], dim=1)
+    return partition_spectral(rows, num_parts, seed=seed), fitted
+
+
+def _check_edges(graph: Graph) -> None:
+    if not graph.num_edges:
+        raise GraphError(
+            f"the graph over {graph.num_nodes} nodes has no edges for parts to keep. Pass edges, or method='random'."
+        )
 
 
 def _fitted_map(given: SpectralMap | None, X: Any, graph: Graph, device: str, seed: int) -> SpectralMap:
@@ -78,9 +101,10 @@ def _fitted_map(given: SpectralMap | None, X: Any, graph: Graph, device: str, se
     if X is None:
         raise FeatureError(
             "spectral parts need node features, and there are none. Pass coordinates= of your own, one row a node, or "
-            "method='metis', which looks at edges only."
+            "method='diffusion' or 'metis', which look at edges only."
         )
     if given is not None and hasattr(given, "module_"):
         return given
-    fresh: Any = SpectralMap(device=device, random_state=seed) if given is None else clone(given)
-    return fresh.fit(X, graph=graph)
+    _check_edges(graph)
+    fresh: Any = SpectralMap() if given is None else clone(given)
+    return fresh.set_params(device=device, random_state=seed).fit(X, graph=graph)  # one seed and one device for all

@@ -1,5 +1,7 @@
 """The figure on convergence: Cluster-GCN on batches of random, METIS and spectral clusters, by epochs and by time.
 
+Diffusion batches are a control: spectral ones without the map, which show what the map does.
+
 Split ``paper``; a tenth of the seen labels is hidden, and accuracy on these connected nodes is taken after every epoch,
 over the whole graph. Only the clusters differ between the methods: network, optimiser, seeds, number of clusters
 and clusters a batch are the same. One cluster for 155 nodes and 20 a batch, as 1,500 and 20 are on Reddit; on
@@ -38,7 +40,12 @@ EPOCHS = 30
 _PART, _BATCH, _BATCHES = 155, 20, 7  # nodes a cluster, clusters a batch at most, batches an epoch at least
 _NOISY = ("noise 8", "noise 25")  # for the graphs that may be generated
 _RANDOM = "Random batches"
-_PARTITIONS = {_RANDOM: "random", "METIS batches": "metis", "Spectral batches": "spectral"}
+_PARTITIONS = {
+    _RANDOM: "random",
+    "METIS batches": "metis",
+    "Diffusion batches": "diffusion",
+    "Spectral batches": "spectral",
+}
 
 
 def batch_shape(num_nodes: int) -> tuple[int, int]:
@@ -172,12 +179,13 @@ _SEES = "seen nodes, their features and the edges among them, the visible labels
 
 TABLE = Experiment(
     name="minibatch",
-    title="Cluster-GCN on batches of random, METIS and spectral clusters.",
+    title="Cluster-GCN on batches of random, METIS, diffusion and spectral clusters.",
     question="Do spectral mini-batches reach the final accuracy of random batches in fewer epochs?",
     datasets=("cora", "pubmed", "reddit"),
     settings=lambda dataset: ("paper", *_NOISY) if dataset in GENERATED_SIZES else ("paper",),
     methods=(
         Method("Spectral batches", _SEES + "features and edges: a map, averaged along edges", _COLD, ours=True),
+        Method("Diffusion batches", _SEES + "the edges: random signals, averaged along them", _COLD),
         Method("METIS batches", _SEES + "the edges", _COLD),
         Method(_RANDOM, _SEES + "nothing", _COLD),
     ),

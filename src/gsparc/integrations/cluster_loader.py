@@ -118,10 +118,10 @@ class SpectralClusterLoader(DataLoader):
         lists, ...) is carried into the batches; others are passed on as they are. It is never changed.
     num_parts : int
         Clusters. The default is that of the paper, for Reddit's 232,965 nodes: about one for 155 nodes.
-    method : {"spectral", "random", "metis"}
+    method : {"spectral", "diffusion", "random", "metis"}
         ``"spectral"``: near in spectral coordinates, see :func:`gsparc.ops.partition.partition_spectral`.
-        ``"random"``: equal parts at random. ``"metis"``: few edges between parts; needs
-        ``pip install 'gsparc[metis]'``.
+        ``"diffusion"``: the same without a map, from the edges alone; needs no features. ``"random"``: equal parts at
+        random. ``"metis"``: few edges between parts; needs ``pip install 'gsparc[metis]'``.
     batch_size : int
         Clusters a batch.
     shuffle, drop_last
@@ -132,8 +132,8 @@ class SpectralClusterLoader(DataLoader):
         A fitted map, which gives the coordinates, or an unfitted one, whose settings are used. Without either, a
         map with the default settings is fitted on ``data.x`` and the edges.
     smoothing : int
-        Rounds in which the coordinates of a map are averaged with those of the neighbours before they are cut, see
-        Notes; 0: as the map gives them.
+        Rounds in which the coordinates of a map, and random signals beside them, are averaged with those of the
+        neighbours before they are cut, see Notes; 0: the coordinates as the map gives them.
     partition : array of int, shape (num_nodes,), optional
         The cluster of every node, in place of `num_parts` and `method`.
     num_workers, pin_memory, persistent_workers
@@ -167,7 +167,10 @@ class SpectralClusterLoader(DataLoader):
     The paper cuts the coordinates that the map gives to the features. It is made for nodes without edges, and where
     features say little, its clusters hold few edges. The nodes of a batch have their edges, so every row is averaged
     with its neighbours' a few times (`smoothing`): power iteration from the map's coordinates towards the
-    eigenvectors themselves. Many rounds get there from random coordinates too; the map saves rounds.
+    eigenvectors themselves. Nodes that the features cannot tell apart would still lie in one place, so 64 random
+    signals, averaged in the same way, stand beside the coordinates with the same weight: distances between them are
+    diffusion distances (:func:`gsparc.ops.propagate.diffused_signals`). They do much of the work; ``"diffusion"`` has
+    nothing else, and where it does as well, a map need not be fitted for batches.
 
     Examples
     --------

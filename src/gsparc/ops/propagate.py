@@ -9,13 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gsparc._runtime import torch_generator
 from gsparc._validation import check_name
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
 from gsparc.ops._sparse import csr_tensor
 from gsparc.ops.laplacian import operator_degrees
 
-__all__ = ["Propagation", "csr_tensor", "fixed_product", "lazy_walk"]
+__all__ = ["Propagation", "csr_tensor", "diffused_signals", "fixed_product", "lazy_walk"]
 
 _INT32 = 2**31 - 1
 
@@ -114,26 +115,53 @@ class Propagation:
 
 
 def lazy_walk(values: Tensor, graph: Graph, rounds: int) -> Tensor:
-    """Average each row with the mean over its neighbours, ``rounds`` times: ``(I + D^-1 A)^rounds values / 2^rounds``.
+    """Average each row with the mean over its neighbours, ``rounds`` times: ``((I + D^-1 A) / 2)^rounds values``.
 
     It is power iteration. What differs between densely linked groups stays, and what differs between linked nodes
-    fades; as half of each row is its own, so does what differs between the two sides of a bipartite graph. A
-    node without edges keeps its direction. ``O(rounds * edges * channels)``.
+    fades; as half of each row is its own, so does what differs between the two sides of a bipartite graph. The row of
+    a node without edges stays as it is. ``O(rounds * edges * channels)``.
 
     Examples
     --------
     >>> import torch
     >>> from gsparc.graph import Graph
     >>> lazy_walk(torch.tensor([[0.0], [4.0], [8.0], [1.0]]), Graph.from_edges([[0], [1]], num_nodes=4), 2).tolist()
-    [[2.0], [2.0], [2.0], [0.25]]
+    [[2.0], [2.0], [8.0], [1.0]]
     """
     if rounds == 0:
         return values
     mean = Propagation(graph, "mean", values.device, dtype=values.dtype)
+    half = torch.from_numpy(np.where(np.diff(graph.indptr) > 0, 0.5, 1.0)[:, None]).to(values)
     with torch.no_grad():
         for _ in range(rounds):
-            values = (values + mean(values)).mul_(0.5)
+            values = (values + mean(values)).mul_(half)
     return values
+
+
+def diffused_signals(
+    graph: Graph, rounds: int, channels: int, device: torch.device | str = "cpu", *, seed: int = 0
+) -> Tensor:
+    """Random signals after a lazy walk: ``[num_nodes, channels]``, in which nodes are near that share neighbourhoods.
+
+    Distances between rows of ``((I + D^-1 A) / 2)^rounds`` are diffusion distances, in as many dimensions as there are
+    nodes. Normal random signals project them to a few, which changes them little (Johnson and Lindenstrauss, 1984),
+    however many groups there are; eigenvectors would have to be as many as the groups. The mean weighted by degrees,
+    which every walk ends at, is taken off. Rows of nodes without edges are zero. Signals are drawn on the host, so that
+    every device gets the same.
+
+    Examples
+    --------
+    >>> from gsparc.graph import Graph
+    >>> two_pairs_and_a_node = Graph.from_edges([[0, 2], [1, 3]], num_nodes=5)
+    >>> rows = diffused_signals(two_pairs_and_a_node, 1, 8)
+    >>> bool((rows[0] == rows[1]).all()), bool((rows[0] == rows[2]).all()), rows[4].any().item()
+    (True, False, False)
+    """
+    linked = torch.from_numpy(np.diff(graph.indptr) > 0).to(device)
+    degrees = torch.from_numpy(graph.degrees()).float().to(device)
+    values = torch.randn(graph.num_nodes, channels, generator=torch_generator(seed)).to(device)
+    values -= (degrees @ values) / degrees.sum().clamp_min(torch.finfo(torch.float32).tiny)
+    return lazy_walk(values, graph, rounds).masked_fill_(~linked[:, None], 0.0)
 
 
 def _with_self_loops(
