@@ -190,6 +190,15 @@ def test_large_graphs_come_first_mixed_and_our_methods_first_on_the_last(
     assert [task.cell.method for task in graphs[2]] == ["Ours"] * 16 + ["A"] * 16
 
 
+def test_one_setting_of_a_graph_comes_after_the_other(fake: Experiment, tasks: list[Task], tmp_path: Path) -> None:
+    settings = list(fake.settings("debian"))
+    parts = [Part(fake, ["debian", "generated"], settings, ("Ours", "A"))]
+    run_experiments(parts, output=tmp_path / "results", **{**USUAL, "seeds": 4})
+    large = [task.cell.setting for task in tasks if task.cell.dataset == "debian"]
+    assert len(set(large)) > 1
+    assert large == sorted(large, key=settings.index)
+
+
 def test_cells_share_a_folder_with_those_of_their_table_alone(run: Run, tasks: list[Task]) -> None:
     run()
     folders = {(task.table, task.context.shared) for task in tasks}

@@ -135,6 +135,12 @@ def test_distances_of_many_signals_are_diffusion_distances(graph: Graph, rounds:
     np.testing.assert_allclose(((found[i] - found[j]) ** 2).mean(axis=1), expected, rtol=0.15, atol=1e-6)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+def test_signals_are_those_of_the_host() -> None:
+    found = diffused_signals(STAR, 3, 16, "cuda", seed=1)
+    torch.testing.assert_close(found.cpu(), diffused_signals(STAR, 3, 16, seed=1))
+
+
 def test_a_lazy_walk_forgets_the_sides_of_a_bipartite_graph_and_keeps_its_input() -> None:
     sides = Graph.from_edges([[0, 0, 1, 1], [2, 3, 2, 3]], num_nodes=4)  # every edge joins the two sides
     values = torch.tensor([[1.0], [1.0], [-1.0], [-1.0]])

@@ -222,7 +222,8 @@ def _in_order(work: list[Task], files: dict[str, ResultFile]) -> list[Task]:
 
     Our methods fit several networks: were such a cell the last to start, all other workers would wait for it. Before
     that, methods that keep a GPU busy run beside those that keep the cores busy. Cells of a data set stay together,
-    whatever their table, as a worker keeps one data set in memory.
+    whatever their table, as a worker keeps one data set in memory. One setting of it comes after the other: what
+    settings share is then made by the first, and hardly a worker waits for another one to make it.
     """
     from gsparc.datasets import list_datasets
 
@@ -234,9 +235,17 @@ def _in_order(work: list[Task], files: dict[str, ResultFile]) -> list[Task]:
     def baseline(task: Task) -> bool:
         return not files[task.table].experiment.method(task.cell.method).ours
 
+    settings: dict[tuple[str, str], dict[str, int]] = {}  # of a data set in a table: which comes first, second, ...
+    for task in work:
+        known = settings.setdefault((task.table, task.cell.dataset), {})
+        known.setdefault(task.cell.setting, len(known))
+
+    def place(task: Task) -> tuple[tuple[int, str], int]:
+        return size(task), settings[task.table, task.cell.dataset][task.cell.setting]
+
     last = max(map(size, work), default=None)
     shuffled = random.Random(0).sample(work, len(work))
-    return sorted((task for task in shuffled if size(task) != last), key=size) + sorted(
+    return sorted((task for task in shuffled if size(task) != last), key=place) + sorted(
         (task for task in work if size(task) == last), key=baseline
     )
 
