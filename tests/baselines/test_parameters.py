@@ -53,7 +53,7 @@ def test_a_number_that_cannot_be_used(kind: type, name: str) -> None:
         fit(kind(**{name: BAD[name]}), *small())
 
 
-def test_what_was_not_asked_for_is_no_parameter() -> None:
+def test_defaults_are_good_and_every_name_is_met() -> None:
     assert {name for _, name in CASES} == set(BAD)  # none of them is gone from all baselines
     for kind in EVERY:
         check_parameters(kind())  # defaults are good

@@ -93,7 +93,7 @@ def run(
 
     - laplacians: clustering under other Laplacians.
 
-    - audit: the leak test, whether anything of a cold node reaches a fitted model; on one data set, Cora unless named.
+    - audit: the leak test, does anything of a cold node reach a model; on Cora, or the smallest of --datasets.
 
     Writes DIR/TABLE.json after every finished cell, so a killed run continues with --resume, and the page
     DIR/reproduction.html of everything in the folder. A cell that fails is noted in its place and the rest goes on;
@@ -128,12 +128,11 @@ def run(
     options: dict[str, Any] = {"seeds": 1 if smoke else seeds, "device": device, "jobs": jobs}
     options |= {"resume": resume, "fresh": fresh, **common}
     wanted = {"datasets": datasets, "methods": methods, "settings": settings}
-    audited = _audited(datasets) if "audit" in words else None  # refused before the tables run, not after them
     document: dict[str, Any] = {"tables": {}, "audit": None}
     if tables:
         document["tables"] = _run_tables(tables, wanted, options, again=f"gsparc reproduce {' '.join(words)} --resume")
     if everything or "audit" in words:
-        document["audit"] = _run_audit(audited, {**common, "jobs": jobs, "resume": resume})
+        document["audit"] = _run_audit(datasets, {**common, "jobs": jobs, "resume": resume})
     document["page"] = _page(folder, needed=everything)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
@@ -262,21 +261,14 @@ def _pieces(text: str) -> list[str]:
     return [piece.strip() for piece in text.split(",")]
 
 
-def _audited(datasets: list[str] | None) -> str | None:
-    """The data set that ``audit`` is asked to look at; None: its own."""
-    names = _names(datasets, ())
-    if names is not None and len(names) > 1:
-        alone = (
-            "the audit takes one data set. For another one run it by itself: gsparc reproduce audit --datasets NAME."
-        )
-        raise typer.BadParameter(alone, param_hint="--datasets")
-    return names[0] if names else None
-
-
-def _run_audit(dataset: str | None, common: dict[str, Any]) -> dict[str, Any]:
+def _run_audit(datasets: list[str] | None, common: dict[str, Any]) -> dict[str, Any]:
+    """The leak test on the smallest of the data sets that are named, or on its own."""
+    from gsparc.datasets import list_datasets
     from gsparc.experiments.audit import run_audit
 
-    result = run_audit(dataset=dataset, **common)
+    edges = {entry.name: entry.edges for entry in list_datasets()}
+    smallest = min(_names(datasets, edges) or [], key=lambda name: edges.get(name, 0), default=None)
+    result = run_audit(dataset=smallest, **common)
     keys = ("dataset", "rows", "controls", "seen_nodes", "cold_nodes")
     return {"file": str(common["output"] / "audit.json"), **{key: result[key] for key in keys}}
 
