@@ -187,6 +187,15 @@ def test_an_interrupt_says_how_to_continue(make, monkeypatch: pytest.MonkeyPatch
     fails(make(), r"interrupted; finished cells are kept in .*fake\.json.*reproduce links --resume", status=130)
 
 
+def test_an_interrupted_leak_test_says_how_to_continue(inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(audit, "leak_audit", interrupted)
+    done = inside("reproduce", "audit", "--smoke", "-q", "-o", tmp_path)
+    fails(done, r"finished fits of the leak test are kept in .*gsparc reproduce audit --resume", status=130)
+
+
 # Labels with commas.
 
 LABELS = ("MLP", "GLNN", "MLP, 6 starts", "GLNN, 6 starts", "majority")
@@ -270,7 +279,7 @@ def test_several_tables_and_the_leak_test_in_one_run(make, two: None, monkeypatc
     assert list(json.loads(done.stdout)["tables"]) == ["links"]  # named twice, made once
     assert asked == ["generated"]
     for names, smallest in ((["pubmed,cora"], "cora"), (["debian", "Pubmed"], "pubmed"), (None, None)):
-        reproduce._run_audit(names, {"output": Path()})
+        reproduce._run_audit(names, {"output": Path()}, again="")
         assert asked.pop() == smallest
     fails(make("lincs"), r"unknown table 'lincs'.*Did you mean 'links'")
 

@@ -122,6 +122,48 @@ def test_the_file_and_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.
         run_audit(tmp_path, smoke=True, resume=True, show_progress=False)
 
 
+def test_an_interrupted_run_goes_on_fit_by_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def counted(part: Part) -> Model:
+        if len(made) == 2 and not (tmp_path / "go").exists():
+            raise KeyboardInterrupt
+        made.append(part)
+        return fit(part)
+
+    monkeypatch.setattr(audit, "pipelines", lambda **_: {"all of it": counted})
+    monkeypatch.setenv("GSPARC_COMMIT", "abc")
+    options: dict[str, Any] = {"smoke": True, "show_progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        run_audit(tmp_path, **options)
+    assert [file.name for file in tmp_path.iterdir()] == ["audit.unfinished"]
+    kept = (tmp_path / "audit.unfinished").read_text(encoding="utf-8")
+    (tmp_path / "go").touch()
+    went_on = run_audit(tmp_path, resume=True, **options)
+    assert len(made) == 6
+    assert not (tmp_path / "audit.unfinished").exists()
+    anew = run_audit(tmp_path, **options)
+    assert len(made) == 12
+    assert went_on["rows"] == anew["rows"]
+    assert went_on["controls"] == anew["controls"]
+    for damaged in (kept.replace("abc", "def"), kept[:-30], kept.replace('"change"', '"chance"')):
+        (tmp_path / "audit.json").unlink()
+        (tmp_path / "audit.unfinished").write_text(damaged, encoding="utf-8")
+        made.clear()
+        assert run_audit(tmp_path, resume=True, **options)["rows"] == anew["rows"]
+        assert len(made) == 6, damaged
+
+
+def test_fits_of_an_earlier_run_are_believed_and_compared(tmp_path: Path) -> None:
+    whole: list[audit.Found] = []
+    leak_audit(DATA, {"all of it": fit}, keep=lambda found: whole.append(dict(found)))
+    assert [len(found) for found in whole] == [1, 2, 3, 4, 5, 6]
+    changed = "cold nodes in another order"
+    known = {**whole[-1], ("all of it", changed): {"0.bin": "another"}, ("not asked for", changed): {}}
+    found = leak_audit(DATA, {"all of it": lambda part: pytest.fail("it was fitted again")}, known=known)
+    assert [row["change"] for row in found["rows"] if not row["identical"]] == [changed]
+
+
 def test_every_estimator_is_under_test() -> None:
     from gsparc import estimators
 

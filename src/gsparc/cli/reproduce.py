@@ -129,10 +129,11 @@ def run(
     options |= {"resume": resume, "fresh": fresh, **common}
     wanted = {"datasets": datasets, "methods": methods, "settings": settings}
     document: dict[str, Any] = {"tables": {}, "audit": None}
+    again = f"gsparc reproduce {' '.join(words)} --resume"
     if tables:
-        document["tables"] = _run_tables(tables, wanted, options, again=f"gsparc reproduce {' '.join(words)} --resume")
+        document["tables"] = _run_tables(tables, wanted, options, again=again)
     if everything or "audit" in words:
-        document["audit"] = _run_audit(datasets, {**common, "jobs": jobs, "resume": resume})
+        document["audit"] = _run_audit(datasets, {**common, "jobs": jobs, "resume": resume}, again=again)
     document["page"] = _page(folder, needed=everything)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
@@ -261,14 +262,21 @@ def _pieces(text: str) -> list[str]:
     return [piece.strip() for piece in text.split(",")]
 
 
-def _run_audit(datasets: list[str] | None, common: dict[str, Any]) -> dict[str, Any]:
+def _run_audit(datasets: list[str] | None, common: dict[str, Any], *, again: str) -> dict[str, Any]:
     """The leak test on the smallest of the data sets that are named, or on its own."""
     from gsparc.datasets import list_datasets
     from gsparc.experiments.audit import run_audit
 
     edges = {entry.name: entry.edges for entry in list_datasets()}
     smallest = min(_names(datasets, edges) or [], key=lambda name: edges.get(name, 0), default=None)
-    result = run_audit(dataset=smallest, **common)
+    try:
+        result = run_audit(dataset=smallest, **common)
+    except KeyboardInterrupt:
+        write_error(
+            f"interrupted; finished fits of the leak test are kept in {common['output']}. Continue with the same "
+            f"command and --resume ({again} ...)."
+        )
+        raise typer.Exit(INTERRUPTED) from None
     keys = ("dataset", "rows", "controls", "seen_nodes", "cold_nodes")
     return {"file": str(common["output"] / "audit.json"), **{key: result[key] for key in keys}}
 

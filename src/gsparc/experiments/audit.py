@@ -33,10 +33,12 @@ from gsparc.splits import ColdStartSplit
 
 __all__ = ["CHANGES", "Nodes", "Part", "Pipeline", "leak_audit", "model_bytes", "pipelines", "run_audit"]
 
-_FILE = "audit.json"
+_FILE, _UNFINISHED = "audit.json", "audit.unfinished"
 _UNCHANGED, _CONTROL = "as it is", "features of one seen node changed"
 Ids = NDArray[np.int64]
 Record = dict[str, Any]
+Digests = dict[str, str]  # of the files of a saved model
+Found = dict[tuple[str, str], Digests]  # by estimator and change
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def pipelines(*, random_state: int = 0, smoke: bool = False) -> dict[str, Fit]:
     return {name: Pipeline(name, random_state, smoke) for name in names}
 
 
-def model_bytes(model: Any, folder: Path) -> dict[str, str]:
+def model_bytes(model: Any, folder: Path) -> Digests:
     """SHA-256 of every file of the saved model."""
     model.save(folder)
     return {
@@ -185,6 +187,8 @@ def leak_audit(
     random_state: int = 0,
     jobs: int = 1,
     show_progress: bool = False,
+    known: Mapping[tuple[str, str], Digests] | None = None,
+    keep: Callable[[Found], None] = lambda found: None,
 ) -> Record:
     """Fit each pipeline from every version of a data set's file and compare the saved models.
 
@@ -202,6 +206,10 @@ def leak_audit(
         Processes; with several, ``fits`` must be objects that can be sent to them.
     show_progress : bool
         A bar on standard error.
+    known : mapping, optional
+        What fits of an earlier run have left, by estimator and change: they are not made again.
+    keep : callable
+        Called with all that is known after every fit.
 
     Returns
     -------
@@ -214,7 +222,7 @@ def leak_audit(
     data = replace(data, node_ids=np.array([f"n{i}" for i in range(n)]), feature_names=None)
     (fold,) = ColdStartSplit(split, random_state=random_state).folds(data.X, data.y, data.groups)
     nodes = Nodes(fold.seen, fold.val, fold.cold)
-    rows, controls = [], []
+    rows, controls, known = [], [], known or {}
     with (
         tempfile.TemporaryDirectory(prefix="gsparc-audit-") as place,
         progress_bar("audit", len(fits) * (len(CHANGES) + 2), show=show_progress) as bar,
@@ -226,10 +234,12 @@ def leak_audit(
             for name, fit in fits.items()
             for change, file in files.items()
         ]
-        found: dict[tuple[str, str], dict[str, str]] = {}
+        found = {(run.name, run.change): known[run.name, run.change] for run in work if (run.name, run.change) in known}
+        work = [run for run in work if (run.name, run.change) not in found]
         with closing(as_finished(_digests, work, jobs)) as results:
             for run, digests in results:
                 found[run.name, run.change] = digests
+                keep(found)
                 bar.update(len(found), last=run.name)
     for name in fits:
         expected, control = found[name, _UNCHANGED], found[name, _CONTROL]
@@ -274,13 +284,13 @@ class Run:
         return Part(data.X[seen], y, data.graph[seen], (data.X[val], labels[val]))
 
 
-def _digests(run: Run) -> dict[str, str]:
+def _digests(run: Run) -> Digests:
     """Fit, save, and the digest of every file of the model."""
     with tempfile.TemporaryDirectory(prefix="gsparc-audit-") as place:
         return model_bytes(run.fit(run.part()), Path(place) / "model")
 
 
-def _row(estimator: str, change: str, expected: dict[str, str], found: dict[str, str]) -> Record:
+def _row(estimator: str, change: str, expected: Digests, found: Digests) -> Record:
     differ = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     whole = hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in found.items()).encode()).hexdigest()
     return {
@@ -307,17 +317,28 @@ def run_audit(
 ) -> Record:
     """The leak test on all estimators of the library, written to ``output/audit.json``.
 
-    The data set is Cora unless said otherwise, in a smoke run the small generated graph. With ``resume`` a result of
-    the same commit and versions is not made again.
+    The data set is Cora unless said otherwise, in a smoke run the small generated graph. With ``resume`` nothing is
+    made again that is of the same commit and versions: neither a whole result nor, after an interrupt, single fits,
+    which are kept in ``output/audit.unfinished``. An earlier result stays until the new one is complete.
     """
     dataset = dataset or (SMALL_GRAPH if smoke else "cora")
     same = {"experiment": "audit", "versions": versions(), "commit": commit(), "dataset": dataset}
     same |= {"seed": random_state, "smoke": smoke}
     if resume and (before := _earlier(output / _FILE, same)) is not None:
         return before
+    unfinished = output / _UNFINISHED
+    earlier = _earlier(unfinished, same) if resume else None
     context = Context(dataset, "cpu", smoke, data_dir, generated)
     fits = pipelines(random_state=random_state, smoke=smoke)
-    found = leak_audit(context.data, fits, random_state=random_state, jobs=jobs, show_progress=show_progress)
+    found = leak_audit(
+        context.data,
+        fits,
+        random_state=random_state,
+        jobs=jobs,
+        show_progress=show_progress,
+        known=_fits_of(earlier),
+        keep=lambda fits: write_json(unfinished, {**same, "fits": _as_lists(fits)}),
+    )
     document = {
         **same,
         "title": "Leak test of the whole pipeline.",
@@ -327,7 +348,20 @@ def run_audit(
         **found,
     }
     write_json(output / _FILE, document)
+    unfinished.unlink(missing_ok=True)
     return document
+
+
+def _as_lists(found: Found) -> list[Record]:
+    return [{"estimator": name, "change": change, "files": files} for (name, change), files in found.items()]
+
+
+def _fits_of(document: Record | None) -> Found:
+    """What the file of an unfinished run knows; nothing where it is not of the form that is written here."""
+    try:
+        return {(str(e["estimator"]), str(e["change"])): dict(e["files"]) for e in (document or {}).get("fits", [])}
+    except (KeyError, TypeError, ValueError):
+        return {}
 
 
 def _earlier(file: Path, same: Record) -> Record | None:
