@@ -109,6 +109,16 @@ def test_the_best_baseline_of_a_loss_is_the_lowest(fake: Experiment) -> None:
     assert rows["B"]["metrics"]["loss"]["difference"] is None
 
 
+def test_the_difference_to_the_method_that_the_question_names(fake: Experiment) -> None:
+    assert "against" not in group_rows(fake, "generated", "dense", cells_of(fake))[0]["metrics"]["cold"]
+    asked = replace(fake, against="B")
+    rows = {row["method"]: row["metrics"]["cold"] for row in group_rows(asked, "generated", "dense", cells_of(fake))}
+    assert (rows["Ours"]["difference"]["to"], rows["Ours"]["difference"]["mean"]) == ("A", 3.0)
+    assert (rows["Ours"]["against"]["to"], rows["Ours"]["against"]["mean"]) == ("B", 13.0)
+    assert rows["A"]["against"]["mean"] == 10.0
+    assert rows["B"]["against"] is None
+
+
 def test_curves_are_averaged_up_to_the_shortest(fake: Experiment) -> None:
     row = group_rows(fake, "generated", "dense", cells_of(fake))[0]
     assert row["curves"] == {"curve": {"mean": [1.0, 2.0], "spread": [1.0, 2.0], "seeds": 3}}

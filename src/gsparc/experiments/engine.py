@@ -142,6 +142,8 @@ class Experiment:
         What the setting means, where it is a number to plot against.
     skip : callable
         ``skip(dataset, setting, method)``: the sentence to print in place of a cell that is not run, or None.
+    against : str, optional
+        The method that the question names; differences to it stand beside those to the best baseline.
     """
 
     name: str
@@ -155,6 +157,7 @@ class Experiment:
     paper: Mapping[tuple[str, str, str], dict[str, float]] = field(default_factory=dict)
     x_axis: str | None = None
     skip: Callable[[str, str, str], str | None] = never
+    against: str | None = None
 
     @property
     def module(self) -> str:

@@ -1,4 +1,4 @@
-"""From cells to the rows of a table: means, spreads, and differences to the best baseline, seed by seed."""
+"""From cells to the rows of a table: means, spreads, and differences to a baseline, seed by seed."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ def group_rows(experiment: Experiment, dataset: str, setting: str, cells: Cells)
         row["metrics"] = {
             name: _summary(values[name][label])
             | {"paper": paper.get(name), "difference": _difference(label, best[name], values[name])}
+            | ({"against": _difference(label, experiment.against, values[name])} if experiment.against else {})
             | {"reason": None if values[name][label] else _reason_of(runs[label], name)}
             for name in values
         }
@@ -102,15 +103,15 @@ def _best_baseline(experiment: Experiment, metric: Metric, values: Mapping[str, 
     return max(labels, key=lambda label: sign * float(np.mean(list(values[label].values()))), default=None)
 
 
-def _difference(label: str, best: str | None, values: Mapping[str, Mapping[int, float]]) -> Record | None:
-    if best is None or best == label:
+def _difference(label: str, other: str | None, values: Mapping[str, Mapping[int, float]]) -> Record | None:
+    if other is None or other == label:
         return None
-    seeds = sorted(values[label].keys() & values[best].keys())
+    seeds = sorted(values[label].keys() & values[other].keys())
     if not seeds:
         return None
-    found = paired_difference([values[label][s] for s in seeds], [values[best][s] for s in seeds])
+    found = paired_difference([values[label][s] for s in seeds], [values[other][s] for s in seeds])
     mean, low, high = (_number(part) for part in found)  # the bounds of a single seed are NaN
-    return {"to": best, "mean": mean, "low": low, "high": high, "seeds": len(seeds)}
+    return {"to": other, "mean": mean, "low": low, "high": high, "seeds": len(seeds)}
 
 
 def _curves(runs: Mapping[int, Mapping[str, Any]]) -> dict[str, Record]:

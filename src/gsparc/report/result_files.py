@@ -31,6 +31,7 @@ class Figure:
     seeds: int
     paper: float | None
     difference: dict[str, Any] | None
+    against: dict[str, Any] | None = None  # the difference to the method that the table's question names
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Our best method of a group against its best baseline, by one measure, seed by seed.
+    """Our best method of a group against its best baseline, or a named one, by one measure, seed by seed.
 
     ``mean`` is ours minus theirs; ``low`` and ``high`` bound its 95 % interval and are None with one seed.
     """
@@ -164,6 +165,15 @@ class ResultTable:
 
     def compare(self, dataset: str, setting: str, metric: dict[str, Any]) -> Comparison | None:
         """Our best mean against the best baseline's; None without one of ours or without a baseline."""
+        label, figure = self._our_best(dataset, setting, metric)
+        return self._comparison(dataset, setting, metric, label, figure and figure.difference)
+
+    def compare_named(self, dataset: str, setting: str, metric: dict[str, Any]) -> Comparison | None:
+        """The same against the method that the table's question names; None where it names none."""
+        label, figure = self._our_best(dataset, setting, metric)
+        return self._comparison(dataset, setting, metric, label, figure and figure.against)
+
+    def _our_best(self, dataset: str, setting: str, metric: dict[str, Any]) -> tuple[str, Figure | None]:
         sign = 1 if metric["better"] == "higher" else -1
         ours = [
             (figure, method["label"])
@@ -171,14 +181,13 @@ class ResultTable:
             if method.get("ours") and (figure := self.figure(dataset, setting, method["label"], metric["name"]))
         ]
         figure, label = max(ours, key=lambda pair: sign * pair[0].mean, default=(None, ""))
-        return self._comparison(dataset, setting, metric, label, figure)
+        return label, figure
 
     def _comparison(
-        self, dataset: str, setting: str, metric: dict[str, Any], label: str, figure: Figure | None
+        self, dataset: str, setting: str, metric: dict[str, Any], label: str, gap: dict[str, Any] | None
     ) -> Comparison | None:
-        if figure is None or not figure.difference:
+        if not gap:
             return None
-        gap = figure.difference
         low, high = gap.get("low"), gap.get("high")
         return Comparison(
             dataset, setting, metric["name"], label, gap["to"], gap["mean"], low, high, better=metric["better"]
@@ -188,9 +197,9 @@ class ResultTable:
         """One of our methods against the best baseline of every group, by the headline; made-up graphs left out."""
         metric = self.metrics[0]
         found = (
-            self._comparison(*group, metric, method, self.figure(*group, method, metric["name"]))
+            self._comparison(*group, metric, method, figure.difference)
             for group in self.groups
-            if not self.generated(group[0])
+            if not self.generated(group[0]) and (figure := self.figure(*group, method, metric["name"]))
         )
         return [comparison for comparison in found if comparison]
 
@@ -272,6 +281,7 @@ def _row(row: dict[str, Any]) -> Row:
                 seeds=int(entry.get("seeds") or 0),
                 paper=paper.get(name),
                 difference=entry.get("difference"),
+                against=entry.get("against"),
             )
     return Row(
         figures=figures,

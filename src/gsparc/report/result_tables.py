@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from gsparc.report.result_files import ResultTable
+from gsparc.report.result_files import Comparison, ResultTable
 from gsparc.report.result_words import dataset_title, number, reason_for, setting_title, signed
 
 __all__ = ["VERDICTS", "Column", "audit_table", "figures_table", "leak_table", "words_table"]
@@ -87,8 +87,17 @@ def _figure_cell(table: ResultTable, metric: dict[str, Any], column: Column, lab
 
 
 def _foot(table: ResultTable, metric: dict[str, Any], columns: Sequence[Column]) -> str:
-    """Our best minus the best baseline, where both are there in at least one column."""
-    found = [table.compare(*column, metric) for column in columns]
+    """Our best minus the best baseline, and minus the one that the question names, where there are any."""
+    best = [table.compare(*column, metric) for column in columns]
+    named = [table.compare_named(*column, metric) for column in columns]
+    rows = _gaps(table, columns, best, "best baseline")
+    if named != best:
+        rows += _gaps(table, columns, named, next((gap.baseline for gap in named if gap), ""))
+    return f"<tfoot>{rows}</tfoot>" if rows else ""
+
+
+def _gaps(table: ResultTable, columns: Sequence[Column], found: Sequence[Comparison | None], title: str) -> str:
+    """A row of differences; nothing where no column has one."""
     if not any(found):
         return ""
     cells = ""
@@ -105,8 +114,8 @@ def _foot(table: ResultTable, metric: dict[str, Any], columns: Sequence[Column])
             f'<span class="more">{escape(gap.ours)}<br>against {escape(gap.baseline)}</span></td>'
         )
     return (
-        '<tfoot><tr><th scope="row">our best minus best baseline<br>'
-        f'<span class="more">paired, 95 % interval</span></th>{cells}</tr></tfoot>'
+        f'<tr><th scope="row">our best minus {escape(title)}<br>'
+        f'<span class="more">paired, 95 % interval</span></th>{cells}</tr>'
     )
 
 

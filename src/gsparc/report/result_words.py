@@ -131,8 +131,8 @@ def _unit(metric: dict[str, Any], amount: str) -> str:
     return " point" if amount == "1.0" else " points"
 
 
-def compare_words(table: ResultTable, found: Comparison) -> str:
-    """One sentence on our best method against the best baseline of a group, losses said as such."""
+def compare_words(table: ResultTable, found: Comparison, *, counted: bool = True) -> str:
+    """One sentence on our best method against a baseline of a group; losses are said as such if they are counted."""
     made_up = table.generated(found.dataset)
     where = f"On {group_title(table, found.dataset, found.setting)}" + (" (a generated graph)" if made_up else "")
     metric = next(m for m in table.metrics if m["name"] == found.metric)
@@ -156,10 +156,10 @@ def compare_words(table: ResultTable, found: Comparison) -> str:
     side = "above" if above else "below"
     if found.verdict == "loss":
         side = "below" if above else "above"
-        closing = "; not counted." if made_up else ": we lose here."
-        return f"{where}, {found.baseline} is {amount}{unit} {side} {found.ours} ({interval}){closing}"
-    closing = "; not counted." if made_up else ": we win here."
-    return f"{where}, {found.ours} is {amount}{unit} {side} {found.baseline} ({interval}){closing}"
+        closing = "; not counted." if made_up else ": we lose here." if counted else "."
+        return f"{where}, {found.baseline} came out {amount}{unit} {side} {found.ours} ({interval}){closing}"
+    closing = "; not counted." if made_up else ": we win here." if counted else "."
+    return f"{where}, {found.ours} came out {amount}{unit} {side} {found.baseline} ({interval}){closing}"
 
 
 def trend_words(table: ResultTable, dataset: str, axis: str) -> list[str]:
