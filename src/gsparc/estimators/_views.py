@@ -14,7 +14,6 @@ from gsparc._runtime import timed
 from gsparc.estimators._base import CPU
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops._grown_tokens import grown_tokens
-from gsparc.ops._sparse import rows_product
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.ops.tokens import TokenIndex
 from gsparc.training.batches import FeatureSource, Scaling
@@ -218,7 +217,9 @@ def _reduce(x: Tensor | SparseRows, width: int, directions: Tensor | None) -> Te
         return dense_rows(x, width)
     if isinstance(x, Tensor):
         return x @ directions
-    return rows_product(x.pointers, x.columns, x.values, directions)
+    return torch.nn.functional.embedding_bag(
+        x.columns, directions, x.pointers, mode="sum", per_sample_weights=x.values, include_last_offset=True
+    )
 
 
 def reduced_features(X: Any, source: FeatureSource, seed: int) -> tuple[Tensor, Tensor | None, float]:

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gsparc.ops._sparse import rows_product
 from gsparc.ops.dropout import dropout
 
 __all__ = ["InputLayer", "SparseRows", "SpectralNet", "drop_inputs"]
@@ -54,7 +53,15 @@ class InputLayer(nn.Module):
     def forward(self, x: Tensor | SparseRows) -> Tensor:
         if not isinstance(x, SparseRows):
             return torch.addmm(self.bias, x, self.weight)
-        return rows_product(x.pointers, x.columns, x.values, self.weight) + self.bias
+        out = F.embedding_bag(
+            x.columns,
+            self.weight,
+            x.pointers,
+            mode="sum",
+            per_sample_weights=x.values.to(self.weight.dtype),
+            include_last_offset=True,
+        )
+        return out + self.bias
 
 
 class SpectralNet(nn.Module):

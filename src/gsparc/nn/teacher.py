@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gsparc.nn.spectral_map import InputLayer, SparseRows
-from gsparc.ops._sparse import rows_product
 from gsparc.ops.dropout import dropout
 from gsparc.ops.propagate import Propagation, csr_tensor
 
@@ -30,7 +29,14 @@ class _SparseProject(torch.autograd.Function):
         if weight.device.type != "cpu":
             return csr_tensor(rows.pointers, rows.columns, rows.values, len(weight)) @ weight
         # on one core it takes two thirds of the time of the CSR product
-        return rows_product(rows.pointers, rows.columns, rows.values, weight)
+        return F.embedding_bag(
+            rows.columns,
+            weight,
+            rows.pointers,
+            mode="sum",
+            per_sample_weights=rows.values,
+            include_last_offset=True,
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:

@@ -6,14 +6,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-__all__ = ["csr_tensor", "dense_pays", "rows_product"]
+__all__ = ["csr_tensor", "dense_pays"]
 
 _INT32 = 2**31 - 1
 _DENSE_GAIN = {"cpu": 100, "cuda": 10_000}  # how much more a dense product does in a second than scipy's sparse one
@@ -36,45 +33,6 @@ def csr_tensor(
     with warnings.catch_warnings(), torch.sparse.check_sparse_tensor_invariants(False):
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
         return torch.sparse_csr_tensor(indptr.to(kind), indices.to(kind), values, size=(len(indptr) - 1, columns))
-
-
-def rows_product(pointers: Tensor, columns: Tensor, values: Tensor, weight: Tensor) -> Tensor:
-    """``rows @ weight`` for sparse ``rows`` in CSR form; gradients reach the weight and, where asked for, the values.
-
-    Examples
-    --------
-    >>> weight = torch.tensor([[1.0, 2.0], [10.0, 20.0]])
-    >>> rows_product(torch.tensor([0, 2, 2]), torch.tensor([0, 1]), torch.tensor([3.0, 1.0]), weight).tolist()
-    [[13.0, 26.0], [0.0, 0.0]]
-    """
-    values = values.to(weight.dtype)
-    known = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
-    if not known or values.requires_grad or not weight.requires_grad:
-        return _bags(pointers, columns, values, weight)
-    out = _RowsProduct.apply(weight, pointers, columns, values)
-    assert isinstance(out, Tensor)
-    return out
-
-
-def _bags(pointers: Tensor, columns: Tensor, values: Tensor, weight: Tensor) -> Tensor:
-    return F.embedding_bag(columns, weight, pointers, mode="sum", per_sample_weights=values, include_last_offset=True)
-
-
-class _RowsProduct(torch.autograd.Function):
-    """The product on a CPU; torch's own gradient sorts all entries by column first, which is most of its time."""
-
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, pointers: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-        ctx.save_for_backward(pointers, columns, values)
-        ctx.num_columns = len(weight)
-        return _bags(pointers, columns, values, weight)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        pointers, columns, values = (part.numpy() for part in ctx.saved_tensors)
-        rows = sp.csr_array((values, columns, pointers), shape=(len(pointers) - 1, ctx.num_columns))
-        return torch.from_numpy(rows.T @ grads[0].contiguous().numpy()), None, None, None
 
 
 def dense_pays(left: Any, right: Any, device: torch.device) -> bool:
