@@ -193,7 +193,23 @@ def test_an_interrupted_leak_test_says_how_to_continue(inside, tmp_path: Path, m
 
     monkeypatch.setattr(audit, "leak_audit", interrupted)
     done = inside("reproduce", "audit", "--smoke", "-q", "-o", tmp_path)
+    fails(done, r"interrupted\. Continue with the same command.*gsparc reproduce audit --resume", status=130)
+    (tmp_path / "audit.unfinished").touch()
+    done = inside("reproduce", "audit", "--smoke", "-q", "-o", tmp_path, "--resume")
     fails(done, r"finished fits of the leak test are kept in .*gsparc reproduce audit --resume", status=130)
+
+
+def test_the_leak_test_is_not_overwritten_after_hours_of_tables(make, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "audit.json").touch()
+    fails(make("audit"), r"audit\.json holds the leak test of an earlier run.*--resume.*--fresh")
+    assert not (tmp_path / "out" / "fake.json").exists()
+
+
+def test_the_leak_test_has_no_methods(inside, tmp_path: Path) -> None:
+    fails(
+        inside("reproduce", "audit", "--methods", "MLP", "-o", tmp_path), "the leak test has no such choice", status=2
+    )
 
 
 # Labels with commas.

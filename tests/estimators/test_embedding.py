@@ -177,7 +177,7 @@ def test_small_components_are_left_out_and_said_so(caplog: pytest.LogCaptureFixt
         "nodes": 40,
         "edges": 380,
     }
-    assert "53 connected components; the map is learned on the 2 large ones (40 nodes)" in caplog.text
+    assert "53 connected components; the map is learned on the large ones: 2, with 40 nodes" in caplog.text
     values = model.transform(X)
     assert values.shape[0] == 92
     assert np.isfinite(values).all()

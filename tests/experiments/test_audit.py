@@ -13,7 +13,8 @@ import scipy.sparse as sp
 
 from gsparc.datasets import load_npz, make_blocks
 from gsparc.estimators import SpectralMap
-from gsparc.experiments import audit
+from gsparc.exceptions import InputError
+from gsparc.experiments import audit, provenance
 from gsparc.experiments.audit import CHANGES, Nodes, Part, leak_audit, pipelines, run_audit
 from gsparc.splits import ColdStartSplit
 
@@ -108,21 +109,46 @@ def test_changes_touch_only_cold_nodes_and_do_touch_them() -> None:
         assert not same_size or (new.X != data.X).any() or new.graph != data.graph, name
 
 
-def test_the_file_and_when_it_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options of a leak test on one pipeline that takes no time, of a source that is known."""
     monkeypatch.setattr(audit, "pipelines", lambda **_: {"all of it": fit})
-    monkeypatch.setenv("GSPARC_COMMIT", "abc")
-    first = run_audit(tmp_path, smoke=True, show_progress=False)
+    monkeypatch.setattr(audit, "source", lambda: "abc")
+    return {"smoke": True, "show_progress": False}
+
+
+def test_the_file_and_when_it_is_made_again(
+    tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run_audit(tmp_path, **quick)
     stored = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
     assert stored == first
-    assert (stored["experiment"], stored["dataset"], stored["commit"]) == ("audit", "generated", "abc")
+    assert (stored["experiment"], stored["dataset"], stored["source"]) == ("audit", "generated", "abc")
     monkeypatch.setattr(audit, "leak_audit", lambda *_, **__: pytest.fail("it was made again"))
-    assert run_audit(tmp_path, smoke=True, resume=True, show_progress=False) == first
-    monkeypatch.setenv("GSPARC_COMMIT", "def")
+    assert run_audit(tmp_path, resume=True, **quick) == first
+    with pytest.raises(InputError, match=r"audit\.json holds the leak test of an earlier run\. Pass --resume"):
+        run_audit(tmp_path, **quick)
     with pytest.raises(pytest.fail.Exception, match="made again"):
-        run_audit(tmp_path, smoke=True, resume=True, show_progress=False)
+        run_audit(tmp_path, fresh=True, **quick)
+    monkeypatch.setattr(audit, "source", lambda: "changed, though not committed")
+    with pytest.raises(pytest.fail.Exception, match="made again"):
+        run_audit(tmp_path, resume=True, **quick)
 
 
-def test_an_interrupted_run_goes_on_fit_by_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_data_is_tested_anew(tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    run_audit(tmp_path, **quick)
+    data = audit.Context("generated", "cpu", smoke=True).data
+    X = np.array(data.X)
+    X[0, 0] += 1
+    monkeypatch.setattr(audit.Context, "data", replace(data, X=X))
+    monkeypatch.setattr(audit, "leak_audit", lambda *_, **__: pytest.fail("it was made again"))
+    with pytest.raises(pytest.fail.Exception, match="made again"):
+        run_audit(tmp_path, resume=True, **quick)
+
+
+def test_an_interrupted_run_goes_on_fit_by_fit(
+    tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = []
 
     def counted(part: Part) -> Model:
@@ -132,17 +158,19 @@ def test_an_interrupted_run_goes_on_fit_by_fit(tmp_path: Path, monkeypatch: pyte
         return fit(part)
 
     monkeypatch.setattr(audit, "pipelines", lambda **_: {"all of it": counted})
-    monkeypatch.setenv("GSPARC_COMMIT", "abc")
-    options: dict[str, Any] = {"smoke": True, "show_progress": False}
     with pytest.raises(KeyboardInterrupt):
-        run_audit(tmp_path, **options)
+        run_audit(tmp_path, **quick)
     assert [file.name for file in tmp_path.iterdir()] == ["audit.unfinished"]
     kept = (tmp_path / "audit.unfinished").read_text(encoding="utf-8")
     (tmp_path / "go").touch()
-    went_on = run_audit(tmp_path, resume=True, **options)
+    with pytest.raises(InputError, match=r"audit\.unfinished holds the leak test of an earlier run"):
+        run_audit(tmp_path, **quick)
+    with pytest.raises(InputError, match=r"was made with other jobs: 1, now 2\. Bytes depend on that"):
+        run_audit(tmp_path, resume=True, jobs=2, **quick)
+    went_on = run_audit(tmp_path, resume=True, **quick)
     assert len(made) == 6
     assert not (tmp_path / "audit.unfinished").exists()
-    anew = run_audit(tmp_path, **options)
+    anew = run_audit(tmp_path, fresh=True, **quick)
     assert len(made) == 12
     assert went_on["rows"] == anew["rows"]
     assert went_on["controls"] == anew["controls"]
@@ -150,8 +178,21 @@ def test_an_interrupted_run_goes_on_fit_by_fit(tmp_path: Path, monkeypatch: pyte
         (tmp_path / "audit.json").unlink()
         (tmp_path / "audit.unfinished").write_text(damaged, encoding="utf-8")
         made.clear()
-        assert run_audit(tmp_path, resume=True, **options)["rows"] == anew["rows"]
+        assert run_audit(tmp_path, resume=True, **quick)["rows"] == anew["rows"]
         assert len(made) == 6, damaged
+
+
+def test_the_source_is_another_after_any_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.py", "experiments/provenance.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x = 1\n", encoding="utf-8")
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "experiments" / "provenance.py"))
+    first = provenance.source()
+    assert provenance.source() == first
+    (tmp_path / "a.py").write_text("x = 2\n", encoding="utf-8")
+    second = provenance.source()
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    assert len({first, second, provenance.source()}) == 3
 
 
 def test_fits_of_an_earlier_run_are_believed_and_compared(tmp_path: Path) -> None:
@@ -159,7 +200,7 @@ def test_fits_of_an_earlier_run_are_believed_and_compared(tmp_path: Path) -> Non
     leak_audit(DATA, {"all of it": fit}, keep=lambda found: whole.append(dict(found)))
     assert [len(found) for found in whole] == [1, 2, 3, 4, 5, 6]
     changed = "cold nodes in another order"
-    known = {**whole[-1], ("all of it", changed): {"0.bin": "another"}, ("not asked for", changed): {}}
+    known = {**whole[-1], ("all of it", changed): {"0.bin": "another"}}
     found = leak_audit(DATA, {"all of it": lambda part: pytest.fail("it was fitted again")}, known=known)
     assert [row["change"] for row in found["rows"] if not row["identical"]] == [changed]
 

@@ -109,6 +109,7 @@ def run(
     """
     from gsparc._validation import check_name
     from gsparc.cli.files import check_output
+    from gsparc.experiments.audit import check_nothing_is_lost
 
     if resume and fresh:
         raise typer.BadParameter("pass --resume to keep finished cells or --fresh to drop them.", param_hint="--fresh")
@@ -120,6 +121,9 @@ def run(
     if names:
         emit(_listed(tables), as_json, _show_names)
         return
+    if not tables and (methods or settings):
+        option = "--methods" if methods else "--splits"
+        raise typer.BadParameter("the leak test has no such choice: it runs on all estimators.", param_hint=option)
     folder = output or (_OUTPUT / "smoke" if smoke else _OUTPUT)
     check_output(folder, table=False)
     start = time.perf_counter()
@@ -130,10 +134,15 @@ def run(
     wanted = {"datasets": datasets, "methods": methods, "settings": settings}
     document: dict[str, Any] = {"tables": {}, "audit": None}
     again = f"gsparc reproduce {' '.join(words)} --resume"
+    leak_test = everything or "audit" in words
+    if leak_test:
+        check_nothing_is_lost(folder, resume=resume, fresh=fresh)
     if tables:
         document["tables"] = _run_tables(tables, wanted, options, again=again)
-    if everything or "audit" in words:
-        document["audit"] = _run_audit(datasets, {**common, "jobs": jobs, "resume": resume}, again=again)
+    if leak_test:
+        document["audit"] = _run_audit(
+            datasets, {**common, "jobs": jobs, "resume": resume, "fresh": fresh}, again=again
+        )
     document["page"] = _page(folder, needed=everything)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
@@ -265,17 +274,16 @@ def _pieces(text: str) -> list[str]:
 def _run_audit(datasets: list[str] | None, common: dict[str, Any], *, again: str) -> dict[str, Any]:
     """The leak test on the smallest of the data sets that are named, or on its own."""
     from gsparc.datasets import list_datasets
-    from gsparc.experiments.audit import run_audit
+    from gsparc.experiments.audit import UNFINISHED, run_audit
 
     edges = {entry.name: entry.edges for entry in list_datasets()}
     smallest = min(_names(datasets, edges) or [], key=lambda name: edges.get(name, 0), default=None)
     try:
         result = run_audit(dataset=smallest, **common)
     except KeyboardInterrupt:
-        write_error(
-            f"interrupted; finished fits of the leak test are kept in {common['output']}. Continue with the same "
-            f"command and --resume ({again} ...)."
-        )
+        kept = common["output"] / UNFINISHED
+        words = f"interrupted; finished fits of the leak test are kept in {kept}" if kept.exists() else "interrupted"
+        write_error(f"{words}. Continue with the same command and --resume ({again} ...).")
         raise typer.Exit(INTERRUPTED) from None
     keys = ("dataset", "rows", "controls", "seen_nodes", "cold_nodes")
     return {"file": str(common["output"] / "audit.json"), **{key: result[key] for key in keys}}

@@ -272,7 +272,7 @@ def build_operator(
     description |= {"components": int(count), "nodes": len(nodes), "edges": graph.num_edges}
     if description.get("components_kept", count) < count:
         _log.info(
-            "the graph has %d connected components; the map is learned on the %d large ones (%d nodes)",
+            "the graph has %d connected components; the map is learned on the large ones: %d, with %d nodes",
             count,
             description["components_kept"],
             len(nodes),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -24,16 +25,30 @@ from numpy.typing import NDArray
 from gsparc._runtime import progress_bar
 from gsparc.datasets.base import Dataset, shape_of
 from gsparc.datasets.npz import load_npz, save_npz
+from gsparc.exceptions import InputError
 from gsparc.experiments.engine import SMALL_GRAPH, Context
-from gsparc.experiments.provenance import commit, hardware, versions
+from gsparc.experiments.provenance import commit, hardware, source, versions
 from gsparc.experiments.results import write_json
 from gsparc.experiments.workers import as_finished
 from gsparc.graph import Graph
 from gsparc.splits import ColdStartSplit
 
-__all__ = ["CHANGES", "Nodes", "Part", "Pipeline", "leak_audit", "model_bytes", "pipelines", "run_audit"]
+__all__ = [
+    "CHANGES",
+    "UNFINISHED",
+    "Nodes",
+    "Part",
+    "Pipeline",
+    "check_nothing_is_lost",
+    "leak_audit",
+    "model_bytes",
+    "pipelines",
+    "run_audit",
+]
 
-_FILE, _UNFINISHED = "audit.json", "audit.unfinished"
+UNFINISHED = "audit.unfinished"
+"""The file of fits that an interrupted run has left."""
+_FILE = "audit.json"
 _UNCHANGED, _CONTROL = "as it is", "features of one seen node changed"
 Ids = NDArray[np.int64]
 Record = dict[str, Any]
@@ -207,7 +222,7 @@ def leak_audit(
     show_progress : bool
         A bar on standard error.
     known : mapping, optional
-        What fits of an earlier run have left, by estimator and change: they are not made again.
+        What fits of an earlier run of the same ``fits`` have left, by estimator and change: they are not made again.
     keep : callable
         Called with all that is known after every fit.
 
@@ -222,10 +237,10 @@ def leak_audit(
     data = replace(data, node_ids=np.array([f"n{i}" for i in range(n)]), feature_names=None)
     (fold,) = ColdStartSplit(split, random_state=random_state).folds(data.X, data.y, data.groups)
     nodes = Nodes(fold.seen, fold.val, fold.cold)
-    rows, controls, known = [], [], known or {}
+    rows, controls = [], []
     with (
         tempfile.TemporaryDirectory(prefix="gsparc-audit-") as place,
-        progress_bar("audit", len(fits) * (len(CHANGES) + 2), show=show_progress) as bar,
+        progress_bar("audit", len(fits) * (len(CHANGES) + 2) - len(known or {}), show=show_progress) as bar,
     ):
         files = _write_files(data, nodes, random_state, Path(place))
         names = np.asarray(data.node_ids)
@@ -234,13 +249,13 @@ def leak_audit(
             for name, fit in fits.items()
             for change, file in files.items()
         ]
-        found = {(run.name, run.change): known[run.name, run.change] for run in work if (run.name, run.change) in known}
+        found = dict(known or {})
         work = [run for run in work if (run.name, run.change) not in found]
         with closing(as_finished(_digests, work, jobs)) as results:
-            for run, digests in results:
+            for number, (run, digests) in enumerate(results, 1):
                 found[run.name, run.change] = digests
                 keep(found)
-                bar.update(len(found), last=run.name)
+                bar.update(number, last=run.name)
     for name in fits:
         expected, control = found[name, _UNCHANGED], found[name, _CONTROL]
         controls.append({"estimator": name, "change": _CONTROL, "noticed": control != expected})
@@ -303,6 +318,16 @@ def _row(estimator: str, change: str, expected: Digests, found: Digests) -> Reco
     }
 
 
+def check_nothing_is_lost(output: Path, *, resume: bool, fresh: bool) -> None:
+    """Refuse to make a leak test again that is already there, unless told what to do with it."""
+    there = [file for file in (output / _FILE, output / UNFINISHED) if file.exists()]
+    if there and not resume and not fresh:
+        raise InputError(
+            f"{there[0]} holds the leak test of an earlier run. Pass --resume to keep what is of the same source and "
+            "data and make the rest, --fresh to make all of it, or another folder with --output."
+        )
+
+
 def run_audit(
     output: Path,
     *,
@@ -311,6 +336,7 @@ def run_audit(
     data_dir: Path | None = None,
     generated: bool = False,
     resume: bool = False,
+    fresh: bool = False,
     random_state: int = 0,
     jobs: int = 1,
     show_progress: bool = True,
@@ -318,17 +344,31 @@ def run_audit(
     """The leak test on all estimators of the library, written to ``output/audit.json``.
 
     The data set is Cora unless said otherwise, in a smoke run the small generated graph. With ``resume`` nothing is
-    made again that is of the same commit and versions: neither a whole result nor, after an interrupt, single fits,
-    which are kept in ``output/audit.unfinished``. An earlier result stays until the new one is complete.
+    made again that is of the same source, versions and data: neither a whole result nor, after an interrupt, single
+    fits, which are kept in ``output/audit.unfinished``. An earlier result stays until the new one is complete.
+
+    Raises
+    ------
+    InputError
+        There is an earlier result and neither ``resume`` nor ``fresh``; or fits of an interrupted run were made on
+        another machine or by another number of processes or threads, on which bytes depend.
     """
+    check_nothing_is_lost(output, resume=resume, fresh=fresh)
+    unfinished = output / UNFINISHED
     dataset = dataset or (SMALL_GRAPH if smoke else "cora")
-    same = {"experiment": "audit", "versions": versions(), "commit": commit(), "dataset": dataset}
-    same |= {"seed": random_state, "smoke": smoke}
+    context = Context(dataset, "cpu", smoke, data_dir, generated)
+    same = {"experiment": "audit", "versions": versions(), "source": source(), "dataset": dataset}
+    same |= {"data": _data_digest(context.data), "seed": random_state, "smoke": smoke}
     if resume and (before := _earlier(output / _FILE, same)) is not None:
         return before
-    unfinished = output / _UNFINISHED
+    machine = {"hardware": hardware(), "jobs": jobs, "threads": os.environ.get("OMP_NUM_THREADS")}
     earlier = _earlier(unfinished, same) if resume else None
-    context = Context(dataset, "cpu", smoke, data_dir, generated)
+    if earlier is not None and (other := [key for key, value in machine.items() if earlier.get(key) != value]):
+        raise InputError(
+            f"{unfinished} was made with other {' and '.join(other)}: {', '.join(str(earlier.get(k)) for k in other)}, "
+            f"now {', '.join(str(machine[k]) for k in other)}. Bytes depend on that. Continue as it was begun, or pass "
+            "--fresh to start over."
+        )
     fits = pipelines(random_state=random_state, smoke=smoke)
     found = leak_audit(
         context.data,
@@ -336,14 +376,15 @@ def run_audit(
         random_state=random_state,
         jobs=jobs,
         show_progress=show_progress,
-        known=_fits_of(earlier),
-        keep=lambda fits: write_json(unfinished, {**same, "fits": _as_lists(fits)}),
+        known=_fits_of(earlier, fits),
+        keep=lambda fits: write_json(unfinished, {**same, **machine, "fits": _as_lists(fits)}),
     )
     document = {
         **same,
         "title": "Leak test of the whole pipeline.",
         "question": "Does anything of a cold node reach a fitted model?",
-        "hardware": hardware(),
+        "commit": commit(),
+        **machine,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **found,
     }
@@ -356,19 +397,32 @@ def _as_lists(found: Found) -> list[Record]:
     return [{"estimator": name, "change": change, "files": files} for (name, change), files in found.items()]
 
 
-def _fits_of(document: Record | None) -> Found:
-    """What the file of an unfinished run knows; nothing where it is not of the form that is written here."""
+def _fits_of(document: Record | None, fits: Mapping[str, Fit]) -> Found:
+    """What the file of an unfinished run knows of these; nothing where it is not of the form that is written here."""
+    changes = (_UNCHANGED, *CHANGES, _CONTROL)
     try:
-        return {(str(e["estimator"]), str(e["change"])): dict(e["files"]) for e in (document or {}).get("fits", [])}
+        found = {(e["estimator"], e["change"]): dict(e["files"]) for e in (document or {}).get("fits", [])}
     except (KeyError, TypeError, ValueError):
         return {}
+    return {key: files for key, files in found.items() if key[0] in fits and key[1] in changes}
+
+
+def _data_digest(data: Dataset) -> str:
+    """SHA-256 over features, labels and edges."""
+    X: Any = data.X
+    features = [X.data, X.indices, X.indptr] if sp.issparse(X) else [X]
+    edges = [data.graph.indptr, data.graph.indices, data.graph.weights]
+    digest = hashlib.sha256()
+    for array in (*features, data.y, *edges):
+        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 def _earlier(file: Path, same: Record) -> Record | None:
-    """The result in ``file`` if it is of the same source, versions and data."""
+    """What is in ``file`` if it is of the same source, versions and data."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    known = isinstance(document, dict) and same["commit"] != "unknown"
-    return document if known and all(document.get(key) == value for key, value in same.items()) else None
+    alike = isinstance(document, dict) and all(document.get(key) == value for key, value in same.items())
+    return document if alike else None

@@ -1,7 +1,8 @@
-"""Which versions, which machine and which commit a result is from; nothing that names the machine."""
+"""Which versions, which machine and which source a result is from; nothing that names the machine."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -11,7 +12,7 @@ from typing import Any
 
 from gsparc._version import __version__
 
-__all__ = ["commit", "cores", "hardware", "versions"]
+__all__ = ["commit", "cores", "hardware", "source", "versions"]
 
 _DISTRIBUTIONS = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "torch-geometric")
 
@@ -62,6 +63,14 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip() or "unknown"
+
+
+def source() -> str:
+    """SHA-256 over the package's code: another one after any change to it, committed or not, and wherever it lies."""
+    package, digest = Path(__file__).resolve().parents[1], hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(f"{file.relative_to(package).as_posix()}\n".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _cpu_model() -> str:
