@@ -119,6 +119,13 @@ def test_the_difference_to_the_method_that_the_question_names(fake: Experiment) 
     assert rows["B"]["against"] is None
 
 
+def test_what_does_well_by_construction_is_no_rival(fake: Experiment) -> None:
+    methods = tuple(replace(m, no_rival_by=("cold",)) if m.label == "A" else m for m in fake.methods)
+    row = group_rows(replace(fake, methods=methods), "generated", "dense", cells_of(fake))[0]["metrics"]
+    assert (row["cold"]["difference"]["to"], row["cold"]["difference"]["mean"]) == ("B", 13.0)
+    assert row["loss"]["difference"]["to"] == "B"
+
+
 def test_curves_are_averaged_up_to_the_shortest(fake: Experiment) -> None:
     row = group_rows(fake, "generated", "dense", cells_of(fake))[0]
     assert row["curves"] == {"curve": {"mean": [1.0, 2.0], "spread": [1.0, 2.0], "seeds": 3}}

@@ -236,15 +236,65 @@ def test_the_method_that_the_question_names_is_compared_with_too(tmp_path: Path)
     assert "▲ 0 we win ● 0 no clear difference ▼ 1 we lose" in text
 
 
-def test_no_row_repeats_the_best_baseline(page: str) -> None:
+def test_nothing_is_said_twice_where_the_named_method_is_the_best_baseline(tmp_path: Path) -> None:
+    table = minibatch()
+    ours = [row["metrics"]["cold"] for row in table["rows"] if row["ours"]]
+    for entry_ in ours:
+        entry_["against"] = dict(entry_["difference"])
+    page = render_results(folder_of(tmp_path, table))
+    assert text_of(page).count("On Reddit (a generated graph)") == 1
     assert "our best minus GLNN" not in text_of(page)
+    ours[1]["against"]["mean"] = 5.1  # of Reddit: another one than the best baseline
+    text = text_of(render_results(folder_of(tmp_path, table)))
+    assert text.count("On Pubmed, by epochs needed") == 2  # in the summary and in its section, as before
+    assert "our best minus GLNN paired, 95 % interval as above +5.1" in text
+
+
+def test_losses_by_other_measures_are_said_and_not_counted(page: str, tmp_path: Path) -> None:
+    table = classification()
+    for row in table["rows"]:
+        if row["ours"]:
+            row["metrics"]["cold"]["difference"] = {"to": "GLNN", "mean": 2.0, "low": 1.0, "high": 3.0, "seeds": 3}
+    text = text_of(render_results(folder_of(tmp_path, table)))
+    assert "▲ 3 we win ● 0 no clear difference ▼ 0 we lose" in text
+    assert "By other measures than the first we lose 3 of 3 comparisons" in text
+    assert "On Cora, all labels, 20 % cold, by test accuracy, GCN came out 8.9 points above SAMBA" in text
+    assert explanation("classification")["loss"] in text
+
+
+def test_a_tie_in_every_seed_is_called_level(tmp_path: Path) -> None:
+    table = classification() | {"rows": rows_of("cora", "dense", ("GLNN", 0.0, 0.0, 0.0))}
+    text = text_of(render_results(folder_of(tmp_path, table)))
+    assert "On Cora, all labels, 20 % cold, SAMBA and GLNN are level, seed by seed." in text
+
+
+def test_each_of_several_methods_of_ours_has_its_difference(tmp_path: Path) -> None:
+    table = classification()
+    assert "−9.3 (−9.9 to −8.8)" not in text_of(render_results(folder_of(tmp_path, table)))
+    table["methods"][0]["ours"] = True  # the MLP, 9.3 below GLNN
+    text = text_of(render_results(folder_of(tmp_path, table)))
+    assert "61.2 ± 1.2 −9.3 (−9.9 to −8.8)" in text
+    assert "+2.4 (+1.8 to +3.0)" in text
+
+
+def test_no_cell_is_empty(page: str) -> None:
+    assert not re.search(r"<td[^>]*>\s*</td>", page)
+
+
+def test_nobody_is_the_best_by_construction(tmp_path: Path) -> None:
+    table = classification()
+    table["methods"][2]["no_rival_by"] = ["test"]  # the GCN, which has the best test accuracy
+    assert read_results(folder_of(tmp_path, table))[0]["classification"].best("cora", "dense", table["metrics"][1]) == {
+        "SAMBA"
+    }
 
 
 def test_no_loss_is_said_where_there_is_none(tmp_path: Path) -> None:
     table = classification()
-    table["rows"] = table["rows"][:4]
+    table["rows"], table["metrics"] = table["rows"][:4], table["metrics"][:1]
     text = text_of(render_results(folder_of(tmp_path, table)))
     assert "we lose here" not in text
+    assert "By other measures" not in text
     assert "no group in which we lose" in text
     assert explanation("classification")["loss"] not in text
 
@@ -255,7 +305,7 @@ def test_no_loss_is_said_where_there_is_none(tmp_path: Path) -> None:
         (0.04, 1.0, "we win here", "95 % interval 0.04 to 1.0"),
         (-0.35, -0.0096, "we lose here", "95 % interval 0.01 to 0.3"),
         (-0.35, 0.0004, "do not differ clearly", "95 % interval −0.3 to +0.0004"),
-        (0.0, 0.0, "do not differ clearly", "95 % interval +0.0 to +0.0"),
+        (0.0, 0.0, "are level, seed by seed", "+0.0 to +0.0"),
     ],
 )
 def test_a_narrow_interval_is_printed_with_its_side(

@@ -75,7 +75,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     -----
     The paper (arXiv 2411.01532) clusters the plain coordinates of F_theta. On Citeseer, where most papers have one or
     two links, clusters of links alone are hardly better than those of words; both together are, and rows of
-    length one (Ng, Jordan and Weiss, 2001) do better than coordinates as they are. The user guide has the figures.
+    length one (Ng, Jordan and Weiss, 2001) do better than coordinates as they are (``gsparc reproduce clustering``).
     ``alpha=0, diffusion_time=0, k_power=1`` comes closest to the paper.
 
     On more than 50,000 nodes k-means is faiss's, or one in torch on a GPU or where faiss is not installed; both fit the

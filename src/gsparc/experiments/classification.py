@@ -288,7 +288,12 @@ METHODS = (
     Method("MLP", _PLAIN, _OWN),
     Method("logistic regression", f"{_PLAIN}; they choose the penalty too", _OWN),
     Method("feature kNN", f"{_PLAIN}; they choose k too", "its features, and the labelled nodes most like it"),
-    Method("majority", "visible labels of the seen nodes", "nothing: all nodes get the same answer"),
+    Method(
+        "majority",
+        "visible labels of the seen nodes",
+        "nothing: all nodes get the same answer",
+        no_rival_by=("calibration",),  # shares of classes are calibrated, whatever they are shares of
+    ),
     Method("GLNN", f"{_EDGES}; its teacher sees the same", _OWN),
     Method("MLP, 6 starts", f"{_PLAIN}; six random starts, averaged", _OWN),
     Method("GLNN, 6 starts", f"{_EDGES}; six random starts, averaged, each with its own teacher", _OWN),

@@ -92,12 +92,15 @@ class Method:
         What it does with a node without edges: ``"its own features only"``, ``"not applicable: needs edges"``.
     ours : bool
         Whether it is one of this library's methods rather than a baseline.
+    no_rival_by : tuple of str
+        Measures by which it does well by construction, so that nobody is compared with it.
     """
 
     label: str
     sees: str
     cold: str
     ours: bool = False
+    no_rival_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,8 @@ def _summary(values: Mapping[int, float]) -> Record:
 
 def _best_baseline(experiment: Experiment, metric: Metric, values: Mapping[str, Mapping[int, float]]) -> str | None:
     """The baseline with the best mean; of equal ones the first in the table."""
-    labels = [method.label for method in experiment.methods if not method.ours and values[method.label]]
+    rivals = [method for method in experiment.methods if not method.ours and metric.name not in method.no_rival_by]
+    labels = [method.label for method in rivals if values[method.label]]
     sign = 1 if metric.better == "higher" else -1
     return max(labels, key=lambda label: sign * float(np.mean(list(values[label].values()))), default=None)
 

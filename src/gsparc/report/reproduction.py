@@ -31,6 +31,8 @@ _READ = (
     "a setting) ran on the same ones with the same labels and the same pretend-cold validation nodes.",
     "★ marks the best mean of a column. Grey figures are the paper's own, from its splits and its code: beside ours "
     "for orientation, never mixed in; hollow diamonds in the plots are the same figures.",
+    "Where several methods are ours, the small line under each of their figures is its own paired difference to the "
+    "best baseline, with its 95 % interval.",
     "We win or lose where the 95 % interval of the paired difference lies on one side of zero. Our best "
     "method and the best baseline of a group were picked by the same figures that are then compared, so a narrow "
     "win or loss deserves less trust than its interval says; and among many intervals one in twenty misses.",
@@ -165,7 +167,7 @@ def _summary_table(tables: list[ResultTable]) -> str:
             for groups in by_kind.values()
         ]
         if not comparisons:
-            cells = ['<span class="more">nothing to compare</span>'] + [""] * (len(kinds) - 1)
+            cells = ['<span class="more">nothing to compare</span>'] * len(kinds)
         title = f'<a href="#table-{escape(table.name)}">{escape(table.name)}</a>'
         rows.append((f'{title} <span class="more">{escape(table.metrics[0]["title"])}</span>', *cells))
     if not rows:

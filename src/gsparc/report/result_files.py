@@ -156,7 +156,8 @@ class ResultTable:
         means = {
             method["label"]: round(figure.mean, 1)
             for method in self.methods
-            if (figure := self.figure(dataset, setting, method["label"], metric["name"]))
+            if metric["name"] not in method.get("no_rival_by", ())
+            and (figure := self.figure(dataset, setting, method["label"], metric["name"]))
         }
         if len(means) < 2:
             return set()
@@ -202,6 +203,10 @@ class ResultTable:
             if not self.generated(group[0]) and (figure := self.figure(*group, method, metric["name"]))
         )
         return [comparison for comparison in found if comparison]
+
+    def losses(self, metric: dict[str, Any]) -> list[Comparison]:
+        """The groups in which we lose by a measure; made-up graphs left out."""
+        return [found for found in self.comparisons(metric) if found.verdict == "loss"]
 
     def comparisons(self, metric: dict[str, Any] | None = None) -> list[Comparison]:
         """All groups by one measure, the headline unless told otherwise; made-up graphs left out."""

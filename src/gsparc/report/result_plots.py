@@ -230,5 +230,7 @@ def curve_panel(table: ResultTable, dataset: str, setting: str, *, y: str, x: st
         return ""
     axes.grid(axis="y", color=BASELINE, alpha=0.25, linewidth=0.7)
     _label(axes, title=_title(table, dataset), x=x_title, y=y_title)
+    if "%" in y_title:
+        axes.set_ylim(top=min(axes.get_ylim()[1], 101.0))
     name = _identifier("curves", table.name, dataset, setting, x or "entry")
     return _svg(figure, name, f"{_title(table, dataset)}, {y_title} against {x_title}: {', '.join(words)}.")

@@ -79,6 +79,7 @@ def _outcome(table: ResultTable) -> str:
             text += f"<details class='more-figures'><summary>{escape(head)}</summary>{sentence_list(mine)}</details>"
     if not said:
         text += "<p>No group of this table compares one of our methods with a baseline on a real data set.</p>"
+    text += _other_losses(table)
     trends = [("note", line) for line in (*_named_words(table), *_made_up_words(table))]
     trends += [
         ("note", line)
@@ -88,6 +89,20 @@ def _outcome(table: ResultTable) -> str:
         for line in trend_words(table, dataset, axis)
     ]
     return f"<h3>What came out</h3>{text}{sentence_list(trends)}"
+
+
+def _other_losses(table: ResultTable) -> str:
+    """Losses by measures other than the headline, which the summary does not count, a click away."""
+    said = [compare_words(table, found) for metric in table.metrics[1:] for found in table.losses(metric)]
+    if not said or table.smoke:
+        return ""
+    head = f"By other measures than the first we lose {len(said)} of {_compared(table)} comparisons"
+    items = sentence_list([("loss", line) for line in said])
+    return f"<details class='more-figures'><summary>{escape(head)}</summary>{items}</details>"
+
+
+def _compared(table: ResultTable) -> int:
+    return sum(len(table.comparisons(metric)) for metric in table.metrics[1:])
 
 
 def _named_words(table: ResultTable) -> list[str]:
@@ -117,7 +132,7 @@ def _why(table: ResultTable, known: dict[str, Any]) -> str:
     if table.smoke:
         return ""
     lines = list(known.get("why", []))
-    if any(found.verdict == "loss" for found in table.comparisons()) and "loss" in known:
+    if any(table.losses(metric) for metric in table.metrics) and "loss" in known:
         lines.append(known["loss"])
     for dataset, setting in table.groups:
         if note := note_for(table.name, dataset, setting):

@@ -7,7 +7,7 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from gsparc.report.result_files import Comparison, ResultTable
+from gsparc.report.result_files import Comparison, Figure, ResultTable
 from gsparc.report.result_words import dataset_title, number, reason_for, setting_title, signed
 
 __all__ = ["VERDICTS", "Column", "audit_table", "figures_table", "leak_table", "words_table"]
@@ -81,9 +81,20 @@ def _figure_cell(table: ResultTable, metric: dict[str, Any], column: Column, lab
     if figure.seeds != table.seeds:
         failed = f", {row.failed} failed" if row and row.failed else ""
         text += f' <span class="more">({figure.seeds} seed{"s" if figure.seeds != 1 else ""}{failed})</span>'
+    text += _own_gap(table, figure, label)
     is_best = label in table.best(*column, metric)
     mark = '<span class="hidden"> (best)</span>' if is_best else ""
     return "best" if is_best else "", text + mark + beside
+
+
+def _own_gap(table: ResultTable, figure: Figure, label: str) -> str:
+    """The difference to the best baseline under each of our figures, where the row below has room for one only."""
+    ours = [method["label"] for method in table.methods if method["ours"]]
+    gap = figure.difference
+    if label not in ours or len(ours) < 2 or not gap or gap.get("low") is None or gap.get("high") is None:
+        return ""
+    words = f"{signed(gap['mean'])} ({signed(gap['low'])} to {signed(gap['high'])})"
+    return f'<br><span class="more" title="to {escape(str(gap["to"]))}, the best baseline">{words}</span>'
 
 
 def _foot(table: ResultTable, metric: dict[str, Any], columns: Sequence[Column]) -> str:
@@ -92,16 +103,26 @@ def _foot(table: ResultTable, metric: dict[str, Any], columns: Sequence[Column])
     named = [table.compare_named(*column, metric) for column in columns]
     rows = _gaps(table, columns, best, "best baseline")
     if named != best:
-        rows += _gaps(table, columns, named, next((gap.baseline for gap in named if gap), ""))
+        rows += _gaps(table, columns, named, next((gap.baseline for gap in named if gap), ""), above=best)
     return f"<tfoot>{rows}</tfoot>" if rows else ""
 
 
-def _gaps(table: ResultTable, columns: Sequence[Column], found: Sequence[Comparison | None], title: str) -> str:
-    """A row of differences; nothing where no column has one."""
+def _gaps(
+    table: ResultTable,
+    columns: Sequence[Column],
+    found: Sequence[Comparison | None],
+    title: str,
+    *,
+    above: Sequence[Comparison | None] = (),
+) -> str:
+    """A row of differences; nothing where no column has one. What is in the row ``above`` is not said again."""
     if not any(found):
         return ""
     cells = ""
-    for column, gap in zip(columns, found, strict=True):
+    for place, (column, gap) in enumerate(zip(columns, found, strict=True)):
+        if gap is not None and above and gap == above[place]:
+            cells += '<td class="reason">as above</td>'
+            continue
         if gap is None:
             cells += '<td class="reason">nothing to compare</td>'
             continue

@@ -136,8 +136,9 @@ def compare_words(table: ResultTable, found: Comparison, *, counted: bool = True
     made_up = table.generated(found.dataset)
     where = f"On {group_title(table, found.dataset, found.setting)}" + (" (a generated graph)" if made_up else "")
     metric = next(m for m in table.metrics if m["name"] == found.metric)
-    if "%" not in metric["title"] or metric["better"] == "lower":
-        where += f", by {metric['title']}" + (" (less is better)" if metric["better"] == "lower" else "")
+    if "%" not in metric["title"] or metric["better"] == "lower" or metric != table.metrics[0]:
+        title = metric["title"].partition(" (")[0].removesuffix(", %")
+        where += f", by {title}" + (" (less is better)" if metric["better"] == "lower" else "")
     amount = _size(found.mean)
     unit = _unit(metric, amount)
     above = found.mean > 0
@@ -148,6 +149,9 @@ def compare_words(table: ResultTable, found: Comparison, *, counted: bool = True
         )
     edges = sorted((found.low, found.high) if above else (-found.low, -found.high))
     interval = f"95 % interval {_size(edges[0])} to {_size(edges[1])}"
+    if found.low == found.high == 0:
+        return f"{where}, {found.ours} and {found.baseline} are level, seed by seed."
+    closing = _closing(found, made_up, counted)
     if found.verdict == "even":
         return (
             f"{where}, {found.ours} and {found.baseline} do not differ clearly: {signed(found.mean)}{unit}, "
@@ -156,10 +160,15 @@ def compare_words(table: ResultTable, found: Comparison, *, counted: bool = True
     side = "above" if above else "below"
     if found.verdict == "loss":
         side = "below" if above else "above"
-        closing = "; not counted." if made_up else ": we lose here." if counted else "."
         return f"{where}, {found.baseline} came out {amount}{unit} {side} {found.ours} ({interval}){closing}"
-    closing = "; not counted." if made_up else ": we win here." if counted else "."
     return f"{where}, {found.ours} came out {amount}{unit} {side} {found.baseline} ({interval}){closing}"
+
+
+def _closing(found: Comparison, made_up: bool, counted: bool) -> str:
+    """How a sentence on a win or a loss ends."""
+    if made_up:
+        return "; not counted."
+    return f": {'we win' if found.verdict == 'win' else 'we lose'} here." if counted else "."
 
 
 def trend_words(table: ResultTable, dataset: str, axis: str) -> list[str]:
