@@ -56,6 +56,7 @@ def test_the_file_holds_what_a_page_needs(run: Run, tmp_path: Path) -> None:
         "sees": "seen nodes",
         "cold": "its own features only",
         "ours": True,
+        "no_rival_by": [],
     }
     assert document["metrics"][1] == {"name": "loss", "title": "loss", "better": "lower"}
     cell = document["cells"]["generated | dense | Ours | 1"]

@@ -221,7 +221,7 @@ class ResultFile:
             **self._header,
             "other_hardware": others,
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "methods": [asdict(method) for method in table.methods],
+            "methods": [plain(asdict(method)) for method in table.methods],
             "metrics": [asdict(metric) for metric in table.metrics],
             "rows": self._all_rows(),
             "cells": dict(sorted(self.cells.items())),
