@@ -369,7 +369,7 @@ def run_audit(
             f"now {', '.join(str(machine[k]) for k in other)}. Bytes depend on that. Continue as it was begun, or pass "
             "--fresh to start over."
         )
-    fits = pipelines(random_state=random_state, smoke=smoke)
+    fits, begun_at = pipelines(random_state=random_state, smoke=smoke), commit()
     found = leak_audit(
         context.data,
         fits,
@@ -383,7 +383,7 @@ def run_audit(
         **same,
         "title": "Leak test of the whole pipeline.",
         "question": "Does anything of a cold node reach a fitted model?",
-        "commit": commit(),
+        "commit": begun_at,
         **machine,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **found,
