@@ -93,7 +93,7 @@ def _own_gap(table: ResultTable, figure: Figure, label: str) -> str:
     gap = figure.difference
     if label not in ours or len(ours) < 2 or not gap or gap.get("low") is None or gap.get("high") is None:
         return ""
-    words = f"{signed(gap['mean'])} ({signed(gap['low'])} to {signed(gap['high'])})"
+    words = f"{signed(gap['mean'])}<br>({signed(gap['low'])} to {signed(gap['high'])})"
     return f'<br><span class="more" title="to {escape(str(gap["to"]))}, the best baseline">{words}</span>'
 
 
