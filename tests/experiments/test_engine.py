@@ -124,6 +124,10 @@ def test_what_does_well_by_construction_is_no_rival(fake: Experiment) -> None:
     row = group_rows(replace(fake, methods=methods), "generated", "dense", cells_of(fake))[0]["metrics"]
     assert (row["cold"]["difference"]["to"], row["cold"]["difference"]["mean"]) == ("B", 13.0)
     assert row["loss"]["difference"]["to"] == "B"
+    asked = replace(fake, methods=methods, against="A")
+    row = group_rows(asked, "generated", "dense", cells_of(fake))[0]["metrics"]
+    assert row["cold"]["against"] is None
+    assert row["loss"]["against"]["to"] == "A"
 
 
 def test_curves_are_averaged_up_to_the_shortest(fake: Experiment) -> None:

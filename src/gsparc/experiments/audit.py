@@ -408,14 +408,10 @@ def _fits_of(document: Record | None, fits: Mapping[str, Fit]) -> Found:
 
 
 def _data_digest(data: Dataset) -> str:
-    """SHA-256 over features, labels and edges."""
-    X: Any = data.X
-    features = [X.data, X.indices, X.indptr] if sp.issparse(X) else [X]
-    edges = [data.graph.indptr, data.graph.indices, data.graph.weights]
-    digest = hashlib.sha256()
-    for array in (*features, data.y, *edges):
-        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
+    """SHA-256 over features, edges and labels."""
+    from gsparc.estimators._base import fingerprint
+
+    return fingerprint({}, data.X, data.graph, hashlib.sha256(np.ascontiguousarray(data.y).tobytes()).hexdigest())
 
 
 def _earlier(file: Path, same: Record) -> Record | None:

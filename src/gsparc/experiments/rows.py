@@ -48,6 +48,7 @@ def group_rows(experiment: Experiment, dataset: str, setting: str, cells: Cells)
             runs[cell.method][cell.seed] = record
     values = {m.name: {label: _values(runs[label], m.name) for label in runs} for m in experiment.metrics}
     best = {metric.name: _best_baseline(experiment, metric, values[metric.name]) for metric in experiment.metrics}
+    named = {metric.name: _named_rival(experiment, metric) for metric in experiment.metrics}
     rows = []
     for method in experiment.methods:
         label = method.label
@@ -61,7 +62,7 @@ def group_rows(experiment: Experiment, dataset: str, setting: str, cells: Cells)
         row["metrics"] = {
             name: _summary(values[name][label])
             | {"paper": paper.get(name), "difference": _difference(label, best[name], values[name])}
-            | ({"against": _difference(label, experiment.against, values[name])} if experiment.against else {})
+            | ({"against": _difference(label, named[name], values[name])} if experiment.against else {})
             | {"reason": None if values[name][label] else _reason_of(runs[label], name)}
             for name in values
         }
@@ -102,6 +103,12 @@ def _best_baseline(experiment: Experiment, metric: Metric, values: Mapping[str, 
     labels = [method.label for method in rivals if values[method.label]]
     sign = 1 if metric.better == "higher" else -1
     return max(labels, key=lambda label: sign * float(np.mean(list(values[label].values()))), default=None)
+
+
+def _named_rival(experiment: Experiment, metric: Metric) -> str | None:
+    """The method that the question names, except by a measure by which it does well by construction."""
+    label = experiment.against
+    return None if label is None or metric.name in experiment.method(label).no_rival_by else label
 
 
 def _difference(label: str, other: str | None, values: Mapping[str, Mapping[int, float]]) -> Record | None:

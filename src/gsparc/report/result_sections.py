@@ -96,13 +96,10 @@ def _other_losses(table: ResultTable) -> str:
     said = [compare_words(table, found) for metric in table.metrics[1:] for found in table.losses(metric)]
     if not said or table.smoke:
         return ""
-    head = f"By other measures than the first we lose {len(said)} of {_compared(table)} comparisons"
+    compared = sum(len(table.comparisons(metric)) for metric in table.metrics[1:])
+    head = f"By other measures than the first we lose {len(said)} of {compared} comparisons"
     items = sentence_list([("loss", line) for line in said])
     return f"<details class='more-figures'><summary>{escape(head)}</summary>{items}</details>"
-
-
-def _compared(table: ResultTable) -> int:
-    return sum(len(table.comparisons(metric)) for metric in table.metrics[1:])
 
 
 def _named_words(table: ResultTable) -> list[str]:
