@@ -277,8 +277,14 @@ def test_each_of_several_methods_of_ours_has_its_difference(tmp_path: Path) -> N
     assert "+2.4 (+1.8 to +3.0)" in text
 
 
-def test_no_cell_is_empty(page: str) -> None:
-    assert not re.search(r"<td[^>]*>\s*</td>", page)
+def test_no_cell_is_empty(page: str, tmp_path: Path) -> None:
+    alone = sweep()
+    for row in alone["rows"]:  # a table in which nothing is compared, beside others
+        row["metrics"]["cold"]["difference"] = None
+    bare = render_results(folder_of(tmp_path, classification(), alone))
+    assert text_of(bare).count("nothing to compare") >= 3
+    for text in (page, bare):
+        assert not re.search(r"<td[^>]*>\s*</td>", text)
 
 
 def test_nobody_is_the_best_by_construction(tmp_path: Path) -> None:
