@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
+from gsparc import load_model
 from gsparc.cli.files import NodeTable, align_columns, load_nodes, write_table
 from gsparc.cli.info import _percent
+from gsparc.estimators._shift import NodeShift
 from gsparc.exceptions import FeatureError, InputError, OutputError
 
 STEPS = ("--max-steps", "20")
@@ -139,6 +141,24 @@ def test_a_saved_link_model_gives_the_same_links(inside, linked: tuple[dict, Pat
     assert done.returncode == 0, done.stderr
     first, again = pq.read_table(linked[1] / "links.parquet"), pa.csv.read_csv(tmp_path / "l.csv")
     assert again["target"].to_pylist() == first["target"].to_pylist()
+
+
+def test_comparable_scores_keep_the_order_of_suggestions(inside, linked, small: Path, tmp_path) -> None:
+    model = load_model(linked[1] / "model")
+    model.shift_ = NodeShift(0.1, 1.0, 0.0)  # so few nodes choose none
+    model.save(tmp_path / "model")
+    tables = []
+    for name, flags in (("plain", []), ("comparable", ["--comparable"])):
+        file = tmp_path / f"{name}.parquet"
+        new = small.with_name("new.npz")
+        done = inside("links", "--model", tmp_path / "model", "--new", new, "-k", "3", "-o", file, *flags)
+        assert done.returncode == 0, done.stderr
+        tables.append(pq.read_table(file))
+    plain, comparable = tables
+    assert plain.drop(["score"]) == comparable.drop(["score"])
+    taken = (plain["score"].to_numpy() - comparable["score"].to_numpy()).reshape(5, 3)
+    assert np.ptp(taken, axis=1).max() < 1e-5  # one number from all scores of a node
+    assert np.ptp(taken[:, 0]) > 1e-4  # and not the same for all
 
 
 def test_links_measured_on_held_out_nodes(inside, small: Path) -> None:

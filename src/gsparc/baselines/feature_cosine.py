@@ -22,6 +22,7 @@ from gsparc.estimators._ranking import (
     smoothed,
     unit,
 )
+from gsparc.estimators._shift import NodeShift, link_shifts
 from gsparc.graph import Graph
 from gsparc.ops.combined import CombinedIndex
 from gsparc.training.links import Retrieval, default_fits, held_out_share, mean_reciprocal_rank
@@ -139,6 +140,8 @@ class WeighedCosineLinks(_CosineLinks):
     ----------
     weights_ : LinkWeights
         ``smooth_features``, the share of the neighbours' mean, and ``popularity``, the weight of log-degree.
+    shift_ : NodeShift
+        What makes scores of different new nodes comparable, chosen as there.
     report_ : dict
         The weights, and the mean reciprocal rank of held-out nodes with them and with the features alone.
 
@@ -166,9 +169,11 @@ class WeighedCosineLinks(_CosineLinks):
             held = hold_out(graph, held_out_share(graph), seed + i)
             if held is not None:
                 trials.append((graph[held.train], held.train, Retrieval(held, seed + i, device), None))
-        self.weights_, self.report_ = LinkWeights(map_share=0.0), {"held_out_nodes": 0}
+        self.weights_, self.shift_, self.report_ = LinkWeights(map_share=0.0), NodeShift(), {"held_out_nodes": 0}
         if trials:
-            self.weights_, self.report_ = choose_weights(trials, view, popularity=True, exact=True, device=device)
+            self.weights_, self.shift_, self.report_ = choose_weights(
+                trials, view, popularity=True, exact=True, device=device
+            )
         self._nodes = NodeNames.of(graph)
         rows = leading_entries(smoothed(graph, unit(view), self.weights_.smooth_features))
         prior = (self.weights_.popularity * np.log1p(graph.degrees())).astype(np.float32)
@@ -177,3 +182,11 @@ class WeighedCosineLinks(_CosineLinks):
 
     def _compared(self, X: Any) -> Any:
         return self._view.rows(X)
+
+    def score_all(self, X: Any, *, comparable: bool = False) -> np.ndarray:
+        """Scores of new nodes with every seen node; ``comparable`` as in :class:`~gsparc.SparcLinkPredictor`."""
+        scores = super().score_all(X)
+        if not comparable:
+            return scores
+        X = check_features(self, X, reset=False)
+        return scores - link_shifts(self, _ones(X), self._compared(X), scores)[:, None]

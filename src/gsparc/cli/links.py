@@ -24,6 +24,9 @@ def run(
     new: New = None,
     label: Label = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Suggestions for each new node.")] = 20,
+    comparable: Annotated[
+        bool, typer.Option("--comparable", help="Scores that can be compared between new nodes, not only within each.")
+    ] = False,
     model: ModelIn = None,
     model_out: ModelOut = None,
     components: Annotated[
@@ -35,8 +38,9 @@ def run(
 ) -> None:
     """Suggest links of new nodes; without --new, measure on held-out nodes how good suggestions are.
 
-    Columns: id, rank, target, score, the best suggestion of a node first. Without --new a fifth of DATA's
-    nodes is held out (split 'dense'), and the mean reciprocal rank is shown beside that of feature cosine.
+    Columns: id, rank, target, score, the best suggestion of a node first. Scores rank the suggestions of one node;
+    for one list over all new nodes, sorted by score, pass --comparable. Without --new a fifth of DATA's nodes is
+    held out (split 'dense'), and the mean reciprocal rank is shown beside that of feature cosine.
 
     Example:  gsparc links graph.npz --new new.npz -k 20 -o links.parquet
     """
@@ -51,14 +55,14 @@ def run(
         if output is None:
             raise typer.BadParameter("with --new say where to write: -o links.parquet.", param_hint="-o")
         sources = {"label": label, "model": model, "model_out": model_out}
-        document = _suggest(data, new, output, k, **sources, settings=settings)
+        document = _suggest(data, new, output, k, comparable, **sources, settings=settings)
     else:
         if model is not None or model_out is not None or data is None:
             raise typer.BadParameter(
                 "a saved model needs --new; without it the model is fitted on a part of DATA only.",
                 param_hint="--model",
             )
-        document = _measure(data, label, output, k, settings)
+        document = _measure(data, label, output, k, comparable, settings)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
 
@@ -68,6 +72,7 @@ def _suggest(
     new: str,
     output: Path,
     k: int,
+    comparable: bool,
     *,
     label: str | None,
     model: Path | None,
@@ -97,7 +102,7 @@ def _suggest(
         predictor = SparcLinkPredictor(**settings).fit(seen.X, graph=seen.graph)
         if model_out is not None:
             save_with_names(predictor, model_out, names)
-    found = _write(output, predictor, further.ids, X, k)
+    found = _write(output, predictor, further.ids, X, k, comparable)
     return {
         "output": str(output),
         "new_nodes": len(further.ids),
@@ -108,13 +113,13 @@ def _suggest(
     }
 
 
-def _write(output: Path, predictor: Any, ids: Any, X: Any, k: int) -> int:
+def _write(output: Path, predictor: Any, ids: Any, X: Any, k: int, comparable: bool) -> int:
     """The suggestions as one long table; returns how many each node got."""
     import numpy as np
 
     from gsparc.cli.files import write_table
 
-    targets, scores = predictor.predict_links(X, k=k)
+    targets, scores = predictor.predict_links(X, k=k, comparable=comparable)
     found = targets.shape[1]
     columns = {
         "id": np.repeat(ids, found),
@@ -126,7 +131,9 @@ def _write(output: Path, predictor: Any, ids: Any, X: Any, k: int) -> int:
     return found
 
 
-def _measure(data: str, label: str | None, output: Path | None, k: int, settings: dict[str, Any]) -> dict[str, Any]:
+def _measure(
+    data: str, label: str | None, output: Path | None, k: int, comparable: bool, settings: dict[str, Any]
+) -> dict[str, Any]:
     import numpy as np
 
     from gsparc.cli.files import check_output
@@ -155,7 +162,7 @@ def _measure(data: str, label: str | None, output: Path | None, k: int, settings
     if output is not None:
         names = np.arange(whole.graph.num_nodes) if whole.node_ids is None else np.asarray(whole.node_ids)
         positions = fold.seen if whole.node_ids is None else None
-        _write(output, _Renamed(ours, positions), names[fold.cold], X_cold, k)
+        _write(output, _Renamed(ours, positions), names[fold.cold], X_cold, k, comparable)
     return {
         "data": whole.name,
         "split": "dense",
@@ -174,8 +181,8 @@ class _Renamed:
     def __init__(self, predictor: Any, positions: Any) -> None:
         self._predictor, self._positions = predictor, positions
 
-    def predict_links(self, X: Any, k: int) -> tuple[Any, Any]:
-        ids, scores = self._predictor.predict_links(X, k=k)
+    def predict_links(self, X: Any, k: int, comparable: bool) -> tuple[Any, Any]:
+        ids, scores = self._predictor.predict_links(X, k=k, comparable=comparable)
         return (ids if self._positions is None else self._positions[ids]), scores
 
 

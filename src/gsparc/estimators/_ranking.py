@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gsparc.estimators._shift import Judged, NodeShift, choose_shift
 from gsparc.graph import Graph
 from gsparc.ops._feature_rows import unit_csr
 from gsparc.ops._sparse import csr_tensor, dense_pays
@@ -248,7 +249,7 @@ class _Trial:
         shares: Sequence[float],
         device: torch.device,
     ) -> None:
-        self.truth = retrieval.truth
+        self.truth, self.num_nodes = retrieval.truth, graph.num_nodes
         at = retrieval.positions
         self.degree = torch.from_numpy(np.log1p(graph.degrees()[at])).to(device, torch.float32)
         means = averaging(graph, at=at)
@@ -262,12 +263,15 @@ class _Trial:
         self.by_map = [] if embedding is None else cosines(_placed(embedding, device), SMOOTH)
         self.by_features = cosines(view, shares)
 
-    def rank(self, choice: dict[str, int]) -> float:
+    def scores(self, choice: dict[str, int]) -> Tensor:
         scores = self.by_features[min(choice["smooth_features"], len(self.by_features) - 1)]
         if self.by_map:
             share = SHARE[choice["map_share"]]
             scores = share * self.by_map[choice["smooth_map"]] + (1 - share) * scores
-        return mean_reciprocal_rank(scores + POPULARITY[choice["popularity"]] * self.degree, self.truth)
+        return scores + POPULARITY[choice["popularity"]] * self.degree
+
+    def rank(self, choice: dict[str, int]) -> float:
+        return mean_reciprocal_rank(self.scores(choice), self.truth)
 
 
 def choose_weights(
@@ -277,8 +281,8 @@ def choose_weights(
     popularity: bool,
     exact: bool,
     device: torch.device,
-) -> tuple[LinkWeights, dict[str, Any]]:
-    """Weights with the best mean reciprocal rank on held-out nodes, one coordinate at a time.
+) -> tuple[LinkWeights, NodeShift, dict[str, Any]]:
+    """Weights with the best mean reciprocal rank on held-out nodes, one coordinate at a time; and the shift with them.
 
     Parameters
     ----------
@@ -291,7 +295,7 @@ def choose_weights(
         Whether every seen node will be scored. Where candidates come from the map alone it must count.
     """
     if not trials:  # too few nodes to hold any out
-        return LinkWeights(map_share=0.5), {"held_out_nodes": 0}
+        return LinkWeights(map_share=0.5), NodeShift(), {"held_out_nodes": 0}
     spread = view.nnz / view.shape[0] * 2 * max(trial[0].num_edges for trial in trials) if sp.issparse(view) else 0
     shares = SMOOTH if spread <= _MAX_SMOOTHED else SMOOTH[:1]
     rows = _placed(unit(view), device)
@@ -330,4 +334,6 @@ def choose_weights(
         SMOOTH[choice["smooth_features"]] if len(parts[0].by_features) > 1 else 0.0,
         POPULARITY[choice["popularity"]],
     )
-    return weights, {**report, "mrr_chosen": best, **weights._asdict()}
+    judged = [Judged(part.scores(choice), part.truth, part.degree, part.num_nodes) for part in parts]
+    shift, found = choose_shift(judged, degrees=weights.popularity > 0)
+    return weights, shift, {**report, "mrr_chosen": best, **weights._asdict(), **found}

@@ -23,6 +23,7 @@ from gsparc.estimators._base import SavedEstimator, feature_graph, part_of, pref
 from gsparc.estimators._growing import grown_links, joined_edges
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._ranking import FeatureView, LinkWeights, choose_weights, leading_entries, smoothed, unit
+from gsparc.estimators._shift import NodeShift, link_shifts
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
@@ -71,9 +72,14 @@ class SparcLinkPredictor(SavedEstimator):
     ----------
     maps_ : list of SpectralMap
         The fitted maps.
+    weights_ : LinkWeights
+        Weights that were chosen.
+    shift_ : NodeShift
+        What makes scores of different new nodes comparable, chosen on the same nodes.
     report_ : dict
-        Weights that were chosen, and the mean reciprocal rank on held-out nodes with them, with the refined
-        space alone and with the features alone.
+        The weights, and the mean reciprocal rank on held-out nodes with them, with the refined space alone and with
+        the features alone; ``pairs_found``: the share of true pairs above nearly all false ones, without a shift and
+        with it.
     index_ : CombinedIndex
         The seen nodes.
 
@@ -82,6 +88,11 @@ class SparcLinkPredictor(SavedEstimator):
     The paper (arXiv 2411.01532) takes the nearest nodes in the eigenspace; ``refine=False, popularity=False`` comes
     closest to it. In-batch negatives make InfoNCE (arXiv 1807.03748) estimate likeness relative to
     popularity, so ranking by probability has to put popularity back: that is the weight on log-degree.
+
+    Scores rank the candidates of one new node. A list over many new nodes, such as the hundred likeliest links of all,
+    wants scores with ``comparable=True``: they are shifted for each new node, which leaves the order of its candidates
+    as it is, and the shift is chosen on held-out nodes. They take a look at all seen nodes, or at a sample of very
+    many.
 
     Examples
     --------
@@ -177,7 +188,7 @@ class SparcLinkPredictor(SavedEstimator):
             if held is not None:
                 retrieval = Retrieval(held, seed + i, device)
                 trials.append((graph[held.train], held.train, retrieval, embeddings[i]))
-        self.weights_, self.report_ = choose_weights(
+        self.weights_, self.shift_, self.report_ = choose_weights(
             trials, view, popularity=self.popularity, exact=resolve_kind("auto", n, device) == "exact", device=device
         )
         self.report_["maps"] = count
@@ -278,21 +289,32 @@ class SparcLinkPredictor(SavedEstimator):
         parts = [self._embed_one(one, X) for one in self.maps_]
         return parts[0] if len(parts) == 1 else unit(np.concatenate(parts, axis=1))
 
-    def predict_links(self, X: Any, k: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    def predict_links(self, X: Any, k: int = 20, *, comparable: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """The ``k`` seen nodes that each new node most likely links to.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or table of shape (m, d)
+        k : int
+        comparable : bool
+            Shift the scores so that those of different new nodes can be compared.
 
         Returns
         -------
         ids : ndarray of shape (m, k)
             Node ids of the graph that was fitted on; positions in X where it has none.
         scores : ndarray of shape (m, k), float32
-            Best first. Comparable between candidates of one new node.
+            Best first. Those of one new node can be compared with each other, and with ``comparable`` all of them.
         """
         check_is_fitted(self)
         check_count("k", k, 1)
         X = check_features(self, X, reset=False)
-        scores, ids = self.index_.search(self._embed(X), self._view.rows(X), k)
-        return self._nodes.names(ids), scores
+        own, view = self._embed(X), self._view.rows(X)
+        scores, ids = self.index_.search(own, view, k)
+        return self._nodes.names(ids), self._shifted(scores, own, view) if comparable else scores
+
+    def _shifted(self, scores: np.ndarray, own: np.ndarray, view: Any) -> np.ndarray:
+        return scores - link_shifts(self, own, view)[:, None]
 
     def grow(self, X: Any, *, edges: Any = None, node_ids: Any = None) -> Self:
         """Let new nodes join the candidates, at once and without retraining.
@@ -330,7 +352,7 @@ class SparcLinkPredictor(SavedEstimator):
         vars(self).update(grown_links(self, X, nodes, joined_edges(edges, nodes)))
         return self
 
-    def score_pairs(self, X: Any, ids: Any) -> np.ndarray:
+    def score_pairs(self, X: Any, ids: Any, *, comparable: bool = False) -> np.ndarray:
         """Score of each new node with seen nodes.
 
         Parameters
@@ -338,6 +360,8 @@ class SparcLinkPredictor(SavedEstimator):
         X : array, sparse matrix or table of shape (m, d)
         ids : array of shape (m, p), or (m,) for one pair each; (p,) where m is 1
             Node ids of the graph that was fitted on; positions where it has none.
+        comparable : bool
+            Shift the scores so that those of different new nodes can be compared.
 
         Returns
         -------
@@ -350,13 +374,16 @@ class SparcLinkPredictor(SavedEstimator):
         columns = range(0, max(where.shape[1], 1), _PAIRS)  # one new node with all of a large graph: a piece at a time
         parts = [self.index_.score_pairs(own, view, where[:, i : i + _PAIRS]) for i in columns]
         scores = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        scores = self._shifted(scores, own, view) if comparable else scores
         return scores[:, 0] if flat else scores
 
-    def score_all(self, X: Any) -> np.ndarray:
-        """Scores of new nodes with every seen node, ``[m, n]``; pass chunks of rows."""
+    def score_all(self, X: Any, *, comparable: bool = False) -> np.ndarray:
+        """Scores of new nodes with every seen node, ``[m, n]``, as :meth:`score_pairs`; pass chunks of rows."""
         check_is_fitted(self)
         X = check_features(self, X, reset=False)
-        return self.index_.score_all(self._embed(X), self._view.rows(X))
+        own, view = self._embed(X), self._view.rows(X)
+        scores = self.index_.score_all(own, view)
+        return scores - link_shifts(self, own, view, scores)[:, None] if comparable else scores
 
     def _state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         index_arrays, index = self.index_.state()
@@ -374,6 +401,7 @@ class SparcLinkPredictor(SavedEstimator):
             "index": index,
             "maps": maps,
             "weights": self.weights_._asdict(),
+            "shift": self.shift_._asdict(),
             "report": self.report_,
             "nodes": self._nodes.config(),
             "fitted_nodes": self._fitted_nodes,
@@ -387,6 +415,7 @@ class SparcLinkPredictor(SavedEstimator):
             for i, saved in enumerate(fitted["maps"])
         ]
         self.weights_, self.report_ = LinkWeights(**fitted["weights"]), fitted["report"]
+        self.shift_ = NodeShift(**fitted.get("shift", {})).checked()
         self._view = FeatureView.from_state(part_of(arrays, "view"), fitted["view"], self.n_features_in_)
         self.index_ = CombinedIndex.from_state(
             part_of(arrays, "index"), fitted["index"], device=resolve_device(self.device)

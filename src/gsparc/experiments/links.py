@@ -122,7 +122,8 @@ def measure(model: Any, question: LinkQuestion) -> dict[str, float]:
 
     X, true = question.X_cold, question.truth.tocoo()
     ends = np.concatenate([[true.row, true.col], question.false], axis=1)
-    scores = _PairsInPassing(lambda rows: model.score_all(X[rows]), *ends)
+    options = {"comparable": True} if hasattr(model, "shift_") else {}  # ranks of one node's candidates stay
+    scores = _PairsInPassing(lambda rows: model.score_all(X[rows], **options), *ends)
     ranks = rank_links(scores, question.truth)
     alone = scores.missing  # cold nodes without any true neighbour
     for start in range(0, len(alone), _ROWS):
