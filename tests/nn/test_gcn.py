@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gsparc.nn.gcn import SpectralConv, SpectralGCN, spectral_convolution, spectral_summary, with_constant
+from gsparc.nn.gcn import (
+    SpectralConv,
+    SpectralGCN,
+    spectral_convolution,
+    spectral_mixing,
+    spectral_summary,
+    with_constant,
+)
 from gsparc.nn.spectral_map import SparseRows
 
 
@@ -42,6 +49,25 @@ def test_sets_do_not_mix() -> None:
     u, x = torch.randn(4, 6, 3), torch.randn(4, 6, 2)
     for i in range(4):
         torch.testing.assert_close(spectral_summary(x, u)[i], u[i].T @ x[i] / 6)
+
+
+@pytest.mark.parametrize(("nodes", "read"), [(3, 3), (3, 1), (40, 40), (40, 1)])
+def test_both_orders_of_products_give_the_same_convolution_and_gradient(nodes: int, read: int) -> None:
+    torch.manual_seed(0)
+    u, x = torch.randn(2, nodes, 5, dtype=torch.float64), torch.randn(2, nodes, 4, dtype=torch.float64)
+    found = []
+    for convolve in (
+        lambda g, x: spectral_mixing(u[:, :read], g, u, x),
+        lambda g, x: spectral_convolution(u[:, :read], g, spectral_summary(x, u)),
+    ):
+        g, rows = torch.rand(5, dtype=torch.float64, requires_grad=True), x.clone().requires_grad_()
+        with torch.no_grad():
+            g.copy_(torch.arange(5))
+        out = convolve(g, rows)
+        (out * torch.arange(out.numel()).view_as(out)).sum().backward()
+        found.append((out, g.grad, rows.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_layer_by_hand() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gsparc.nn.spectral_map import InputLayer, SparseRows, drop_inputs
 from gsparc.ops.dropout import dropout
 
-__all__ = ["SpectralConv", "SpectralGCN", "spectral_convolution", "spectral_summary"]
+__all__ = ["SpectralConv", "SpectralGCN", "spectral_convolution", "spectral_mixing", "spectral_summary"]
 
 
 def spectral_summary(x: Tensor, u: Tensor) -> Tensor:
@@ -34,8 +34,27 @@ def spectral_convolution(u: Tensor, filter: Tensor, summary: Tensor) -> Tensor:
     return torch.matmul(u * filter, summary)
 
 
+def spectral_mixing(to: Tensor, filter: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    """``to g (U^T X / N)``, the convolution read at some of a set's nodes: ``[S, M, k], [k], [S, N, k], [S, N, d]``.
+
+    The products are taken in the order that costs less: in small sets first the weight of every node for every other.
+
+    Examples
+    --------
+    >>> u, x = torch.randn(2, 3, 8), torch.randn(2, 3, 16)
+    >>> whole = spectral_convolution(u, torch.ones(8), spectral_summary(x, u))
+    >>> torch.allclose(spectral_mixing(u[:, :1], torch.ones(8), u, x), whole[:, :1], atol=1e-5)
+    True
+    """
+    m, n, k, d = to.shape[-2], u.shape[-2], u.shape[-1], x.shape[-1]
+    if k * d * (m + n) < m * n * (k + d):
+        return spectral_convolution(to, filter, spectral_summary(x, u))
+    weights = torch.matmul(to * filter, u.transpose(-1, -2)) / n  # [S, M, N]
+    return torch.matmul(weights, x)
+
+
 class SpectralConv(nn.Module):
-    """One layer: ``act(norm(x W_0 + U g U^T x W_1))``.
+    """One layer: ``act(norm(x W_0 + U g U^T x W_1))``, of all nodes of a set or of its first one alone.
 
     The summary ``U^T x`` comes from the set of nodes that is passed, or is given (the one of all seen nodes).
     """
@@ -46,9 +65,13 @@ class SpectralConv(nn.Module):
         self.own, self.near = (nn.Linear(in_channels, out_channels, bias=bias) for bias in (True, False))
         self.norm = nn.LayerNorm(out_channels)
 
-    def forward(self, x: Tensor, u: Tensor, summary: Tensor | None = None) -> Tensor:
-        given = spectral_summary(x, u) if summary is None else summary
-        return F.gelu(self.norm(self.own(x) + self.near(spectral_convolution(u, self.filter, given))))
+    def forward(self, x: Tensor, u: Tensor, summary: Tensor | None = None, *, first: bool = False) -> Tensor:
+        own, to = (x[:, :1], u[:, :1]) if first else (x, u)
+        if summary is None:
+            near = spectral_mixing(to, self.filter, u, x)
+        else:
+            near = spectral_convolution(to, self.filter, summary)
+        return F.gelu(self.norm(self.own(own) + self.near(near)))
 
 
 class SpectralGCN(nn.Module):
@@ -141,10 +164,8 @@ class SpectralGCN(nn.Module):
         u = with_constant(u)
         for number, conv in enumerate(self.convs):
             h = dropout(h, self.dropout, self.training)
-            summary = spectral_summary(h, u) if summaries is None else summaries[number]
-            if read == "first" and number == len(self.convs) - 1:  # the others have said all in the summary
-                h, u = h[:, :1], u[:, :1]
-            h = conv(h, u, summary)
+            last = number == len(self.convs) - 1
+            h = conv(h, u, None if summaries is None else summaries[number], first=last and read == "first")
         if read == "first":
             h, start = h[:, 0], start[:, 0]
         elif read == "flat":
