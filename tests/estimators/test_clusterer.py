@@ -44,7 +44,7 @@ def test_communities_are_found_and_new_nodes_join_them(fitted: SparcClusterer) -
     assert nmi(DATA.y[SEEN], floor.labels) < 0.6  # features alone do not know the communities
     assert fitted.labels_.dtype == np.int32
     assert (fitted.labels_ == fitted.predict(X)).all()
-    assert fitted.cluster_centers_.shape == (4, 8)
+    assert fitted.cluster_centers_.shape == (4, 8 + 8)  # of the map and of the features
 
 
 def test_distances_memberships_and_predictions_agree(fitted: SparcClusterer) -> None:
@@ -75,7 +75,8 @@ def test_a_node_between_two_clusters_belongs_to_both() -> None:
 def test_likeness_helps_where_edges_say_little() -> None:
     sparse = communities_of_blobs(400, num_blobs=4, dim=6, degree=1, within=0.3, random_state=1)
     scores = {
-        a: nmi(sparse.y, quick(alpha=a, max_steps=50).fit(sparse.X, graph=sparse.graph).labels_) for a in (0.0, 0.8)
+        a: nmi(sparse.y, quick(alpha=a, feature_share=0.0, max_steps=50).fit(sparse.X, graph=sparse.graph).labels_)
+        for a in (0.0, 0.8)
     }
     assert scores[0.8] > scores[0.0] + 0.1
 
@@ -199,6 +200,8 @@ def test_isolated_nodes_and_one_cluster() -> None:
         ({"diffusion_time": -1}, "diffusion_time=-1 came"),
         ({"spectral_map": "sym"}, "expected a SpectralMap"),
         ({"n_init": 0}, "n_init=0 came"),
+        ({"feature_share": 1.5}, r"feature_share=1\.5 came"),
+        ({"feature_share": "none"}, "feature_share='none' came"),
     ],
 )
 def test_bad_parameters(changes: dict[str, Any], words: str) -> None:

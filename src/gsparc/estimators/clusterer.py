@@ -15,8 +15,10 @@ from gsparc._validation import check_count, check_features, check_graph, check_s
 from gsparc.estimators._affinity import likeness_graph, mixed_graph
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._base import SavedEstimator, part_of, prefixed
-from gsparc.estimators._kmeans import kmeans, nearest_centers
-from gsparc.estimators._ranking import unit
+from gsparc.estimators._directions import shared_directions
+from gsparc.estimators._kmeans import KMeansResult, kmeans, nearest_centers
+from gsparc.estimators._modularity import modularity
+from gsparc.estimators._ranking import FeatureView, unit
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
@@ -25,6 +27,7 @@ __all__ = ["SparcClusterer"]
 
 _MIX_UP_TO = 100_000  # nodes up to which feature neighbours are looked for by default
 _BLOCK = 65_536  # new nodes at once
+_SHARES, _KEPT = (0.7, 0.5), 0.9  # of features, tried in this order; of the modularity that must stay
 _SPREAD_ROWS = 20_000  # rows that the spread of the clusters is measured on
 
 
@@ -32,7 +35,8 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     """Find clusters by k-means in the graph's eigenspace; a node without edges joins the nearest centroid.
 
     A :class:`SpectralMap` is learned on the seen graph. Coordinates are weighed by their eigenvalues (diffusion
-    distance), rows are scaled to length one, and k-means finds the centroids. A new node needs its features only.
+    distance) and rows scaled to length one. Beside them stand the features along the directions that linked nodes
+    share. k-means finds the centroids. A new node needs its features only.
 
     Parameters
     ----------
@@ -50,6 +54,11 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         Walks of 1 to `k_power` steps make the operator (the paper's k-power view).
     diffusion_time : float
         Component l is weighed by ``mu_l ** diffusion_time``.
+    feature_share : float or "auto"
+        Share of the features in squared distances, the rest is the eigenspace's. Features (counts: rare words count
+        more) are compared along as many directions as there are components: those that lead after the rows
+        are averaged along the edges. ``0``: the eigenspace alone. ``"auto"``: 0.7, or 0.5, or 0, the first whose
+        clusters hold the edges nearly as well as those of the eigenspace alone (nine tenths of their modularity).
     spectral_map : SpectralMap or None
         A map with other settings; it replaces `n_components`, `k_power`, `max_steps`, and the time where it has one.
     n_init : int
@@ -69,6 +78,8 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         Sum of squared distances of the seen nodes to their centroids.
     sigma_ : float
         Spread within clusters, see :meth:`predict_proba`.
+    feature_share_ : float
+        The share that was used.
     map_ : SpectralMap
 
     Notes
@@ -76,7 +87,9 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     The paper (arXiv 2411.01532) clusters the plain coordinates of F_theta. On Citeseer, where most papers have one or
     two links, clusters of links alone are hardly better than those of words; both together are, and rows of
     length one (Ng, Jordan and Weiss, 2001) do better than coordinates as they are (``gsparc reproduce clustering``).
-    ``alpha=0, diffusion_time=0, k_power=1`` comes closest to the paper.
+    A map that keeps to few smooth functions loses what single words tell, and the features' own directions bring it
+    back; averaging along the edges is what SSGC (Zhu and Koniusz, 2021) and R-GAE cluster by, on connected nodes.
+    ``alpha=0, diffusion_time=0, k_power=1, feature_share=0`` comes closest to the paper.
 
     On more than 50,000 nodes k-means is faiss's, or one in torch on a GPU or where faiss is not installed; both fit the
     centroids on at most 256 nodes a cluster.
@@ -101,6 +114,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         n_neighbors: int = 30,
         k_power: int = 3,
         diffusion_time: float = 4.0,
+        feature_share: float | Literal["auto"] = "auto",
         spectral_map: SpectralMap | None = None,
         n_init: int = 10,
         max_steps: int = 1000,
@@ -114,6 +128,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         self.n_neighbors = n_neighbors
         self.k_power = k_power
         self.diffusion_time = diffusion_time
+        self.feature_share: float | Literal["auto"] = feature_share
         self.spectral_map = spectral_map
         self.n_init = n_init
         self.max_steps = max_steps
@@ -149,19 +164,42 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         edges = None if graph is None else check_graph(graph, n, optional=True)
         self.map_ = self._new_map(seed)
         self.map_.n_features_in_ = X.shape[1]
-        self.map_._fit(X, self._affinity(X, edges, seed))
-        rows = self._embed(X)
-        found = kmeans(
-            rows,
-            self.n_clusters,
-            n_init=self.n_init,
-            seed=seed,
-            device=resolve_device(self.device),
-        )
+        affinity = self._affinity(X, edges, seed)
+        self.map_._fit(X, affinity)
+        graph = affinity if edges is None else edges
+        self._find_directions(X, graph, seed)
+        found, rows = self._best_clusters(X, graph, seed)
         self.cluster_centers_, self.labels_, self.inertia_ = found
         self._n_features_out = self.n_clusters
         self.sigma_ = within_spread(rows, self.cluster_centers_, self.labels_)
         return self
+
+    def _find_directions(self, X: Any, graph: Graph, seed: int) -> None:
+        self._view, self._directions = None, None
+        if self.feature_share != 0:
+            self._view = FeatureView.fit(X)
+            rows = unit(self._view.rows(X))
+            self._directions = shared_directions(rows, graph, self.map_.n_components, seed=seed)
+
+    def _best_clusters(self, X: Any, graph: Graph, seed: int) -> tuple[KMeansResult, np.ndarray]:
+        """k-means with the first share of features that does not tear the graph apart; and the rows it is in."""
+
+        def clusters(share: float) -> tuple[KMeansResult, np.ndarray]:
+            self.feature_share_ = share
+            rows = self._embed(X)
+            device = resolve_device(self.device)
+            return kmeans(rows, self.n_clusters, n_init=self.n_init, seed=seed, device=device), rows
+
+        if self.feature_share != "auto":
+            return clusters(float(self.feature_share))
+        plain = clusters(0.0)
+        least = _KEPT * modularity(graph, plain[0].labels)
+        for share in _SHARES:
+            tried = clusters(share)
+            if modularity(graph, tried[0].labels) >= least:
+                return tried
+        self.feature_share_, self._view, self._directions = 0.0, None, None
+        return plain
 
     def _check_parameters(self) -> None:
         for name in ("n_clusters", "n_components", "n_neighbors", "k_power", "n_init", "max_steps"):
@@ -169,6 +207,8 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         if self.alpha != "auto":
             check_share("alpha", self.alpha)
         check_share("diffusion_time", self.diffusion_time, high=1e6)
+        if self.feature_share != "auto":
+            check_share("feature_share", self.feature_share)
         if self.spectral_map is not None and not isinstance(self.spectral_map, SpectralMap):
             raise InputError(f"spectral_map={self.spectral_map!r} came, expected a SpectralMap or None.")
 
@@ -208,12 +248,18 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
 
     def _embed(self, X: Any) -> np.ndarray:
         coordinates = self.map_._transform(X)
-        if self.map_.diffusion_time:
-            return unit(coordinates)
-        return unit(coordinates * self._scale())
+        rows = unit(coordinates if self.map_.diffusion_time else coordinates * self._scale())
+        if self._view is None or self._directions is None or self.feature_share_ == 0:
+            return rows
+        words = unit(np.asarray(unit(self._view.rows(X)) @ self._directions))
+        share = np.float32(self.feature_share_)
+        return np.concatenate([np.sqrt(1 - share) * rows, np.sqrt(share) * words], axis=1)
 
     def embed(self, X: Any) -> np.ndarray:
-        """Positions of nodes in the space of the centroids: ``[m, k]``, rows of length one."""
+        """Positions of nodes in the space of the centroids, ``[m, k]``.
+
+        Coordinates of the map, then those of the features, each part with rows of one length: that of its share.
+        """
         check_is_fitted(self)
         return self._embed(check_features(self, X, reset=False))
 
@@ -275,8 +321,12 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     def _state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         saved_map, arrays = self.map_._as_part()
         arrays = prefixed("map", arrays) | {"centers": self.cluster_centers_, "labels": self.labels_}
+        if self._view is not None and self._directions is not None:
+            arrays |= prefixed("view", self._view.arrays()) | {"directions": self._directions}
         fitted = {
             "map": saved_map,
+            "view": None if self._view is None else self._view.config(),
+            "feature_share": self.feature_share_,
             "own_map": self.spectral_map is not None,
             "inertia": self.inertia_,
             "sigma": self.sigma_,
@@ -289,7 +339,8 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
             self.spectral_map = SpectralMap(**fitted["map"]["parameters"])  # a clone fits as this one did
         self.cluster_centers_, self.labels_ = arrays["centers"], arrays["labels"]
         self.inertia_, self.sigma_ = float(fitted["inertia"]), float(fitted["sigma"])
-        expected = (check_count("n_clusters", self.n_clusters, 1), self.map_.n_components_)
+        width = self.map_.n_components_ + self._restore_directions(fitted, arrays)
+        expected = (check_count("n_clusters", self.n_clusters, 1), width)
         if self.cluster_centers_.shape != expected or not np.isfinite(self.cluster_centers_).all():
             raise ValueError(f"centroids of shape {self.cluster_centers_.shape}, expected finite ones of {expected}")
         if self.labels_.ndim != 1 or self.labels_.dtype != np.int32 or not len(self.labels_):
@@ -299,6 +350,18 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         if not (np.isfinite(self.sigma_) and self.sigma_ > 0 and np.isfinite(self.inertia_)):
             raise ValueError(f"a spread of {self.sigma_}")
         self._n_features_out = self.n_clusters
+
+    def _restore_directions(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> int:
+        """How many columns the features add; none in folders from before there were any."""
+        self._view, self._directions = None, None
+        self.feature_share_ = check_share("feature_share", fitted.get("feature_share", 0.0))
+        if self.feature_share_ == 0:
+            return 0
+        self._view = FeatureView.from_state(part_of(arrays, "view"), fitted["view"], self.n_features_in_)
+        self._directions = found = arrays["directions"]
+        if found.ndim != 2 or len(found) != self.n_features_in_ or not np.isfinite(found).all():
+            raise ValueError(f"directions of shape {found.shape}, expected finite ones, {self.n_features_in_} rows")
+        return found.shape[1]
 
 
 def within_spread(rows: np.ndarray, centers: np.ndarray, labels: np.ndarray) -> float:
