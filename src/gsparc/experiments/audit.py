@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -179,8 +180,8 @@ _SMALL: Record = {
 
 def pipelines(*, random_state: int = 0, smoke: bool = False) -> dict[str, Fit]:
     """The estimators under test by name; those that take longest come first."""
-    classifiers = [f"SparcClassifier, {backbone}" for backbone in ("auto", "gcn", "phormer", "samba")]
-    names = [*classifiers, "SparcLinkPredictor", "SparcClusterer", "SpectralMap"]
+    single = [f"SparcClassifier, {backbone}" for backbone in ("samba", "phormer", "gcn")]
+    names = ["SparcClassifier, auto", "SparcLinkPredictor", *single, "SpectralMap", "SparcClusterer"]
     return {name: Pipeline(name, random_state, smoke) for name in names}
 
 
@@ -346,6 +347,7 @@ def run_audit(
     The data set is Cora unless said otherwise, in a smoke run the small generated graph. With ``resume`` nothing is
     made again that is of the same source, versions and data: neither a whole result nor, after an interrupt, single
     fits, which are kept in ``output/audit.unfinished``. An earlier result stays until the new one is complete.
+    ``seconds`` is the wall-clock time of all pieces together.
 
     Raises
     ------
@@ -370,6 +372,11 @@ def run_audit(
             "--fresh to start over."
         )
     fits, begun_at = pipelines(random_state=random_state, smoke=smoke), commit()
+    spent, start = float((earlier or {}).get("seconds", 0.0)), time.perf_counter()
+
+    def so_far() -> float:
+        return round(spent + time.perf_counter() - start, 3)
+
     found = leak_audit(
         context.data,
         fits,
@@ -377,7 +384,7 @@ def run_audit(
         jobs=jobs,
         show_progress=show_progress,
         known=_fits_of(earlier, fits),
-        keep=lambda fits: write_json(unfinished, {**same, **machine, "fits": _as_lists(fits)}),
+        keep=lambda fits: write_json(unfinished, {**same, **machine, "seconds": so_far(), "fits": _as_lists(fits)}),
     )
     document = {
         **same,
@@ -386,6 +393,7 @@ def run_audit(
         "commit": begun_at,
         **machine,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": so_far(),
         **found,
     }
     write_json(output / _FILE, document)
