@@ -301,6 +301,18 @@ def test_from_networkx_numbered_nodes_need_no_ids() -> None:
     assert Graph.from_networkx(multi) == Graph.from_edges([[0], [1]])
 
 
+def test_from_networkx_numbers_are_positions_in_whatever_order_they_were_added() -> None:
+    path = nx.Graph([(3, 2), (2, 1), (1, 0)])  # its nodes are in the order 3, 2, 1, 0
+    path.add_edge(0, 4)
+    expected = Graph.from_edges([[0, 1, 2, 0], [1, 2, 3, 4]])
+    assert Graph.from_networkx(path) == expected
+    assert Graph.from_any(path, num_nodes=5) == expected
+    weighted = nx.Graph()
+    weighted.add_edge(2, 0, w=0.5)
+    weighted.add_edge(1, 0, w=2)
+    assert_array_equal(dense(Graph.from_networkx(weighted, weight="w")), [[0, 2, 0.5], [2, 0, 0], [0.5, 0, 0]])
+
+
 def test_networkx_round_trip() -> None:
     graph = Graph.from_edges([[0, 1], [1, 2]], num_nodes=4, weights=[2.0, 0.5], node_ids=["d", "c", "b", "a"])
     G = graph.to_networkx()
@@ -314,6 +326,20 @@ def test_bad_networkx() -> None:
         Graph.from_networkx(nx.grid_2d_graph(2, 2))
     with pytest.raises(GraphError, match="has no node"):
         Graph.from_networkx(nx.Graph())
+
+
+def test_bad_networkx_weights() -> None:
+    G = nx.Graph()
+    G.add_edge("a", "b", capacity=2.0)
+    with pytest.raises(GraphError, match="no edge has the attribute 'weigth'; they have 'capacity'"):
+        Graph.from_networkx(G, weight="weigth")
+    with pytest.raises(GraphError, match="they have none at all"):
+        Graph.from_networkx(nx.path_graph(2), weight="w")
+    assert Graph.from_networkx(nx.empty_graph(2), weight="w") == Graph.empty(2)  # no edge lacks it
+    for value in ("2.0", "heavy", None, [1]):
+        G.add_edge("b", "c", capacity=value)
+        with pytest.raises(GraphError, match=r"between 'b' and 'c' has capacity=.*a number was expected"):
+            Graph.from_networkx(G, weight="capacity")
 
 
 # tables

@@ -147,14 +147,31 @@ def graph_from_networkx(G: Any, weight: str | None = None) -> Graph:
             "the nodes of the networkx graph are neither all strings nor all integers. Rename them first: "
             "networkx.convert_node_labels_to_integers(G)."
         ) from error
-    place = {node: position for position, node in enumerate(G.nodes)}
+    # ids are distinct, so these two say that they are 0, 1, 2, ... in some order: then each is its own position, as
+    # in a table or an array, whatever the order in which the nodes were added
+    numbered = node_ids.dtype.kind == "i" and node_ids.min() == 0 and node_ids.max() == count - 1
+    place = dict(zip(G.nodes, node_ids.tolist() if numbered else range(count), strict=True))
     # networkx keeps edges in dictionaries, so this is the one builder that walks them one by one
     ends = np.fromiter((place[end] for edge in G.edges() for end in edge), np.int64, 2 * G.number_of_edges())
-    weights = None
-    if weight is not None:
-        weights = np.fromiter((w for _, _, w in G.edges(data=weight, default=1)), np.float64, G.number_of_edges())
-    numbered = node_ids.dtype.kind == "i" and np.array_equal(node_ids, np.arange(count))
+    weights = None if weight is None else _networkx_weights(G, weight)
     return graph_from_edges(ends.reshape(-1, 2).T, count, weights=weights, node_ids=None if numbered else node_ids)
+
+
+def _networkx_weights(G: Any, weight: str) -> NDArray[np.float64]:
+    """The attribute of every edge, 1 where an edge lacks it; one that no edge has is a mistake."""
+    missing = object()
+    values = [value for _, _, value in G.edges(data=weight, default=missing)]
+    if values and all(value is missing for value in values):
+        names = sorted({str(name) for _, _, data in G.edges(data=True) for name in data})
+        known = f"they have {', '.join(map(repr, names))}" if names else "they have none at all"
+        raise GraphError(f"no edge has the attribute {weight!r}; {known}. Name one of those, or leave weight= out.")
+    for (one, two), value in zip(G.edges(), values, strict=True):
+        if value is not missing and not isinstance(value, (int, float, np.integer, np.floating, np.bool_)):
+            raise GraphError(
+                f"the edge between {one!r} and {two!r} has {weight}={value!r}; a number was expected. "
+                "Turn the weights into numbers first."
+            )
+    return np.fromiter((1 if value is missing else value for value in values), np.float64, len(values))
 
 
 def graph_from_table(

@@ -389,9 +389,24 @@ class Graph:
 
     @classmethod
     def from_networkx(cls, G: Any, weight: str | None = None) -> Graph:
-        """A graph from a networkx graph, nodes in its own order; ``weight`` names an edge attribute.
+        """A graph from a networkx graph.
 
-        Nodes must be strings or integers. They become ``node_ids`` unless they are 0, 1, 2, ... already.
+        Nodes must be strings or integers. Where they are the integers 0 to n - 1, each is its own position, in
+        whatever order they were added: node ``i`` goes with row ``i`` of X. Otherwise positions follow the order of
+        ``G.nodes``, and the nodes become ``node_ids``.
+
+        Parameters
+        ----------
+        G : networkx graph
+        weight : str, optional
+            Attribute of the edges that holds their weight; an edge that lacks it has weight one. Default:
+            unweighted.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> Graph.from_networkx(nx.Graph([(2, 0), (0, 1)])).neighbors(0)
+        array([1, 2], dtype=int32)
         """
         from gsparc import convert
 
@@ -442,9 +457,10 @@ class Graph:
 
         Parameters
         ----------
-        obj : Graph, scipy sparse matrix, PyG Data, networkx graph, table or array
+        obj : Graph, sparse matrix of scipy or torch, PyG Data, networkx graph, table or array
             An array is a list of edges, (2, E) or (E, 2); a square one, larger than 2 x 2, is an adjacency
-            matrix of zeros and ones.
+            matrix of zeros and ones. A sparse torch tensor is an adjacency matrix too. The nodes of a networkx graph
+            are positions where they are 0 to n - 1, else they come in its own order.
         num_nodes : int, optional
             Number of nodes that the graph must have. The ids of a table are positions when it is given.
         """
