@@ -32,6 +32,32 @@ def test_expected_calibration_error() -> None:
         metrics.expected_calibration_error(proba, [0])
 
 
+def test_calibration_takes_column_numbers_only() -> None:
+    proba = np.array([[0.75, 0.25], [0.25, 0.75]])
+    for y in ([0, 1], [0.0, 1.0], np.array([0, 1], object), np.array([0, 1], np.uint8), [False, True]):
+        assert metrics.expected_calibration_error(proba, y) == 0.25
+    # a class without a column is wrong: confidence .75 against 1/2 of two
+    assert metrics.expected_calibration_error(proba, [0, -1]) == 0.25
+    for y in (["a", "b"], np.array(["a", "b"], object), [0, 2], [0, -2], [0, 0.5], [0, np.nan], [None, 1]):
+        with pytest.raises(InputError, match=r"expected column numbers of the probabilities.*0 to 1.*searchsorted"):
+            metrics.expected_calibration_error(proba, y)
+
+
+@pytest.mark.parametrize("metric", [metrics.accuracy, metrics.macro_f1])
+def test_numbers_are_not_compared_with_strings(metric) -> None:
+    for truth in (["a", "b"], np.array(["a", "b"], object)):
+        assert metric(truth, ["a", "b"]) == 1.0
+        with pytest.raises(InputError, match=r"labels that are strings and predictions that are numbers.*classes_"):
+            metric(truth, [0, 1])
+        with pytest.raises(InputError, match="labels that are numbers and predictions that are strings"):
+            metric([0, 1], truth)
+    assert metrics.hungarian_accuracy(["a", "b"], [1, 0]) == 1.0  # clusters have names of their own
+    with pytest.raises(InputError, match="classes that are strings and classes to match on that are numbers"):
+        metrics.hungarian_accuracy(["a", "b"], [1, 0], matched_on=([0, 1], [1, 0]))
+    with pytest.raises(InputError, match="clusters that are numbers and clusters to match on that are strings"):
+        metrics.hungarian_accuracy(["a", "b"], [1, 0], matched_on=(["a", "b"], ["x", "y"]))
+
+
 def test_clusters() -> None:
     truth, clusters = np.array([0, 0, 0, 1, 1, 2]), np.array([7, 7, 9, 9, 9, 9])
     # 7 -> 0 (2 right), 9 -> 1 (2 right), class 2 without a cluster

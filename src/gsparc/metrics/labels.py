@@ -37,6 +37,44 @@ def _pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray, NDArray]:
     return truth, predicted
 
 
+def _pair_of_classes(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray, NDArray]:
+    """Two vectors that name the same classes."""
+    truth, predicted = _pair(y_true, y_pred)
+    _refuse_mixture("labels", truth, "predictions", predicted)
+    return truth, predicted
+
+
+def _refuse_mixture(name: str, labels: NDArray, other_name: str, others: NDArray) -> None:
+    """Refuse numbers to be compared with strings: numpy finds them unequal without a word."""
+    kinds = _kind(labels), _kind(others)
+    if set(kinds) == {"strings", "numbers"}:
+        raise InputError(
+            f"{name} that are {kinds[0]} and {other_name} that are {kinds[1]} came; pass the same names in both. "
+            "model.classes_[numbers] turns class numbers into classes."
+        )
+
+
+def _kind(labels: NDArray) -> str:
+    if labels.dtype.kind in "UT" or (labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels)):
+        return "strings"
+    return "numbers" if labels.dtype.kind in "biuf" else "objects"
+
+
+def _as_columns(y: NDArray, n_classes: int) -> NDArray[np.int64]:
+    """True classes as column numbers, -1 for a class that has no column."""
+    came = f"type {y.dtype}"
+    if y.dtype.kind in "biuf" or (y.dtype.kind == "O" and all(isinstance(label, (int, np.integer)) for label in y)):
+        columns = y.astype(np.int64) if y.dtype.kind != "f" or np.isfinite(y).all() else np.zeros(len(y), np.int64)
+        if np.array_equal(columns, y) and -1 <= columns.min() <= columns.max() < n_classes:
+            return columns
+        came = f"numbers from {y.min()} to {y.max()}"
+    raise InputError(
+        f"labels of {came} came, expected column numbers of the probabilities, whole numbers from 0 to "
+        f"{n_classes - 1} (-1 for a class without a column). For sorted classes, as in model.classes_: "
+        "np.searchsorted(model.classes_, y)."
+    )
+
+
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Share of predictions that are right.
 
@@ -45,7 +83,7 @@ def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> accuracy([0, 1, 1, 2], [0, 1, 2, 2])
     0.75
     """
-    truth, predicted = _pair(y_true, y_pred)
+    truth, predicted = _pair_of_classes(y_true, y_pred)
     return float(np.mean(truth == predicted))
 
 
@@ -57,7 +95,7 @@ def macro_f1(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> round(macro_f1([0, 0, 1], [0, 1, 1]), 4)
     0.6667
     """
-    truth, predicted = _pair(y_true, y_pred)
+    truth, predicted = _pair_of_classes(y_true, y_pred)
     return float(f1_score(truth, predicted, average="macro", zero_division=0.0))  # pyright: ignore[reportArgumentType]
 
 
@@ -68,7 +106,8 @@ def expected_calibration_error(proba: ArrayLike, y: ArrayLike, n_bins: int = 15)
     ----------
     proba : array of shape (n, n_classes)
     y : array of shape (n,)
-        The true class as a column number of ``proba``.
+        The true class as a column number of ``proba``; -1 for one that has no column, which counts as wrong. With
+        classes of a model: ``np.searchsorted(model.classes_, y)``.
     n_bins : int
 
     Examples
@@ -83,7 +122,7 @@ def expected_calibration_error(proba: ArrayLike, y: ArrayLike, n_bins: int = 15)
             "pass (n, n_classes) and (n,) with n > 0."
         )
     confidence = probabilities.max(axis=1)
-    right = probabilities.argmax(axis=1) == truth
+    right = probabilities.argmax(axis=1) == _as_columns(truth, probabilities.shape[1])
     # bins are (low, high]: a confidence of exactly 1 falls into the last one
     bins = np.clip(np.ceil(confidence * n_bins).astype(np.int64) - 1, 0, n_bins - 1)
     gaps = np.bincount(bins, weights=right - confidence, minlength=n_bins)
@@ -107,6 +146,8 @@ def hungarian_accuracy(
     """
     truth, found = _pair(y_true, clusters)
     known, where = (truth, found) if matched_on is None else _pair(*matched_on)
+    _refuse_mixture("classes", truth, "classes to match on", known)
+    _refuse_mixture("clusters", found, "clusters to match on", where)
     classes, names = np.unique(known), np.unique(where)
     pairs = zip(*linear_sum_assignment(-np.asarray(contingency_matrix(known, where))), strict=True)
     right = sum(np.count_nonzero((truth == classes[row]) & (found == names[column])) for row, column in pairs)
