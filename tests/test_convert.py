@@ -389,6 +389,32 @@ def test_from_table_choice_of_columns() -> None:
     assert_array_equal(Graph.from_table(table[["y", "x"]]).node_ids, [0, 1])
 
 
+def test_from_table_with_columns_named_by_numbers() -> None:
+    table = pd.DataFrame([[7, 9, 0.5], [9, 30, 2.0]])  # as read with header=None
+    assert_array_equal(Graph.from_table(table).node_ids, [7, 9, 30])
+    weighted = Graph.from_table(table, source=0, target=1, weight=2)
+    assert_array_equal(dense(weighted), [[0, 0.5, 0], [0.5, 0, 2], [0, 2, 0]])
+    assert Graph.from_any(table, num_nodes=31) == Graph.from_edges([[7, 9], [9, 30]], 31, node_ids=np.arange(31))
+    nodes = pd.DataFrame([[1.5, 30], [2.5, 9], [3.5, 7]])
+    assert_array_equal(Graph.from_table(table, nodes=nodes, id=1).node_ids, [30, 9, 7])
+    with pytest.raises(GraphError, match="no column 'a'; it has 0, 1, 2"):
+        Graph.from_table(table, source="a", target=1)
+
+
+@FRAMES
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_a_table_that_is_an_adjacency_matrix(frame, weight: float) -> None:
+    path = frame({"a": [0.0, weight, 0.0], "b": [weight, 0.0, 1.0], "c": [0.0, 1.0, 0.0]})
+    for read in (Graph.from_table, Graph.from_any, lambda table: Graph.from_any(table, num_nodes=3)):
+        with pytest.raises(GraphError, match=r"3 rows and 3 columns looks like an adjacency matrix.*Graph\.from_scipy"):
+            read(path)
+    edges = frame({"a": [0, 1, 2], "b": [1, 2, 3], "c": [0.5, 0.5, 2.0]})  # square as well, but ids and weights
+    assert Graph.from_any(edges, num_nodes=4).num_edges == 3
+    assert (
+        Graph.from_table(frame({"a": [0, 1, 0], "b": [1, 0, 1], "c": [0, 1, 0]}), source="a", target="b").num_edges == 1
+    )
+
+
 def test_from_table_categories_and_whole_floats() -> None:
     table = pd.DataFrame({"src": pd.Categorical(["b", "a"]), "dst": ["c", "c"]})
     assert_array_equal(Graph.from_table(table).node_ids, ["a", "b", "c"])

@@ -177,11 +177,11 @@ def _networkx_weights(G: Any, weight: str) -> NDArray[np.float64]:
 def graph_from_table(
     edges: Any,
     *,
-    source: str | None = None,
-    target: str | None = None,
-    weight: str | None = None,
+    source: str | int | None = None,
+    target: str | int | None = None,
+    weight: str | int | None = None,
     nodes: Any = None,
-    id_column: str | None = None,
+    id_column: str | int | None = None,
 ) -> Graph:
     """See :meth:`gsparc.Graph.from_table`."""
     table = _as_table(edges, "edges")
@@ -214,13 +214,13 @@ def _as_table(table: Any, what: str) -> Any:
         ) from error
 
 
-def _column(table: Any, name: str) -> Any:
+def _column(table: Any, name: Any) -> Any:
     if name not in table.columns:
         raise GraphError(f"the table has no column {name!r}; it has {', '.join(map(repr, table.columns))}.")
-    return table[name]
+    return table.get_column(name)  # and not table[name]: pandas has columns named 0, 1, ..., which would be rows there
 
 
-def _end_columns(table: Any, source: str | None, target: str | None) -> tuple[str, str]:
+def _end_columns(table: Any, source: Any, target: Any) -> tuple[Any, Any]:
     columns = list(table.columns)
     if (source is None) != (target is None):
         raise GraphError("name both source= and target=, or neither.")
@@ -231,10 +231,27 @@ def _end_columns(table: Any, source: str | None, target: str | None) -> tuple[st
     for one, two in _END_NAMES:
         if one in columns and two in columns:
             return one, two
+    _refuse_adjacency(table)
     return columns[0], columns[1]
 
 
-def _node_column(nodes: Any, id_column: str | None) -> Any:
+def _refuse_adjacency(table: Any) -> None:
+    """A square table of numbers, symmetric or all of zeros and ones, holds no ids in its first two columns."""
+    import narwhals as nw
+
+    rows, width = table.shape
+    if rows != width or width < 3 or not all(kind.is_numeric() or kind == nw.Boolean for kind in table.schema.values()):
+        return
+    values = np.asarray(table.to_numpy(), dtype=np.float64)
+    if np.array_equal(values, values.T) or np.isin(values, (0, 1)).all():
+        raise GraphError(
+            f"the table of {rows} rows and {width} columns looks like an adjacency matrix; a table of edges was "
+            "expected, one edge a row. Pass Graph.from_scipy(scipy.sparse.csr_array(table.to_numpy())) instead, or "
+            "name source= and target= of Graph.from_table if these are edges after all."
+        )
+
+
+def _node_column(nodes: Any, id_column: str | int | None) -> Any:
     import narwhals as nw
 
     if not nw.dependencies.is_into_dataframe(nodes):
@@ -242,7 +259,7 @@ def _node_column(nodes: Any, id_column: str | None) -> Any:
     table = _as_table(nodes, "nodes")
     if id_column is None:
         id_column = next((name for name in _ID_NAMES if name in table.columns), table.columns[0])
-    return _column(table, str(id_column))
+    return _column(table, id_column)
 
 
 def _sorted_ids(one: Any, two: Any) -> NDArray[Any]:

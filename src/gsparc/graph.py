@@ -417,11 +417,11 @@ class Graph:
         cls,
         edges: Any,
         *,
-        source: str | None = None,
-        target: str | None = None,
-        weight: str | None = None,
+        source: str | int | None = None,
+        target: str | int | None = None,
+        weight: str | int | None = None,
         nodes: Any = None,
-        id: str | None = None,
+        id: str | int | None = None,
     ) -> Graph:
         """A graph from a pandas, polars or pyarrow table with one edge a row.
 
@@ -431,7 +431,7 @@ class Graph:
             Ends are strings or integers.
         source, target : str, optional
             Columns of the two ends. Default: source/target, src/dst or from/to where the table has them,
-            otherwise its first two columns.
+            otherwise its first two columns. pandas may name columns by whole numbers, here as below.
         weight : str, optional
             Column of weights. Default: unweighted.
         nodes : table or sequence of ids, optional
