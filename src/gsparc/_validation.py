@@ -279,7 +279,11 @@ def check_labels(y: Any, num_nodes: int) -> np.ndarray:
     """One-dimensional labels, one a node; what they mean is left to the caller."""
     from sklearn.utils import column_or_1d
 
+    if isinstance(y, (list, tuple)) and str in (kinds := set(map(type, y))) and len(kinds) > 1:
+        y = np.array(y, dtype=object)  # numpy would make one type of all: -1 among strings would be the class "-1"
     labels = column_or_1d(y, warn=True)
+    if labels.dtype == object and all(isinstance(label, (int, float, np.number, np.bool_)) for label in labels):
+        labels = np.array(labels.tolist())
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise LabelError("Input y contains NaN or infinity. Mark unlabelled nodes by the integer -1.")
     if len(labels) != num_nodes:

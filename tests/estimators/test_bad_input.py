@@ -335,6 +335,27 @@ def test_labels_that_cannot_be_ordered(labels: list[Any]) -> None:
         fit("classifier", y=np.array(labels, dtype=object))
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, -1, pd.NA], ids=str)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("form", [list, lambda y: np.array(y, dtype=object), lambda y: pd.Series(y, dtype=object)])
+def test_unlabelled_among_strings_is_told_how_to_be_marked(missing: Any, first: bool, form: Any) -> None:
+    labels = [missing, "a", "b"] * 10 if first else ["a", "b", missing] * 10
+    with pytest.raises(LabelError, match=r"y holds labels of the types .*str.*pass -1 for them.*factorize"):
+        fit("classifier", y=form(labels))
+
+
+def test_numbers_in_an_object_array_are_numbers() -> None:
+    labels = np.array([0, -1, 2] * 10, dtype=object)
+    model = fit("classifier", y=labels)
+    assert model.classes_.tolist() == [0, 2]
+    assert model.classes_.dtype == np.int64
+    assert fit("classifier", y=pd.Series([True, False, True] * 10, dtype=object)).classes_.tolist() == [False, True]
+    with pytest.raises(LabelError, match="NaN or infinity"):
+        fit("classifier", y=np.array([0, np.nan, 2] * 10, dtype=object))
+    with pytest.raises(LabelError, match=r"types NoneType, int.*pass -1"):
+        fit("classifier", y=[0, None, 2] * 10)
+
+
 @of_each_backbone
 def test_settings_as_numpy_numbers_are_as_good(backbone: str, tmp_path: Path) -> None:
     """As GridSearchCV over np.arange gives them: fitted, and saved."""

@@ -25,15 +25,17 @@ def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     unlabelled = unlabelled_mask(labels)
     if unlabelled.all():
         raise LabelError("every label is -1, which means unlabelled. Pass at least two classes.")
-    try:
-        check_classification_targets(labels)
-        classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)
-    except TypeError as error:
+    if labels.dtype == object and not all(isinstance(label, str) for label in labels):
         kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
         raise LabelError(
-            f"the labels are of several types ({kinds}) and cannot be put in order. Pass all of one type; mark "
-            "unlabelled nodes by the integer -1 among integers."
-        ) from error
+            f"y holds labels of the types {kinds}, expected all strings or all numbers. To mark unlabelled nodes, "
+            "number the classes and pass -1 for them, as codes, names = pandas.factorize(y) does for None and NaN."
+        )
+    try:
+        check_classification_targets(labels)
+    except (TypeError, ValueError) as error:
+        raise LabelError(str(error)) from error
+    classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)
     if len(classes) < 2:
         raise LabelError(
             f"the labels hold one class only ({classes.tolist()[0]!r}), a classifier needs at least two. "
