@@ -120,6 +120,10 @@ def test_no_edges() -> None:
         ([[0, 5], [1, 2]], {"num_nodes": 3}, "node id 5, but num_nodes=3 allows 0 to 2"),
         ([[0, 0.5], [1, 2]], {}, r"1 node ids that are not whole numbers \(first: 0.5\)"),
         ([[0, np.nan], [1, 2]], {}, "not whole numbers"),
+        (np.array([[0.0, 1e30], [1.0, 2.0]]), {}, "node id 1000000000000000019884624838656 of the edges is too large"),
+        (np.array([[0.0, 1e30], [1.0, 2.0]]), {"num_nodes": 3}, "but num_nodes=3 allows 0 to 2"),
+        (np.array([[0.0, -1e30], [1.0, 2.0]]), {}, "negative node id"),
+        (np.array([[0, 2**63], [1, 2]], np.uint64), {}, "node id 9223372036854775808 of the edges is too large"),
         ([["a", "b"], ["c", "d"]], {}, "Graph.from_table"),
         ([[True, False], [False, True]], {}, "dtype bool"),
         ([0, 1, 2], {}, r"shape \(3,\)"),
@@ -128,7 +132,7 @@ def test_no_edges() -> None:
         ([], {}, "at least one node, got 0"),
         ([[0], [1]], {"num_nodes": 2.5}, "num_nodes=2.5 is not an integer"),
         ([[0], [1]], {"num_nodes": True}, "num_nodes=True is not an integer"),
-        ([[0], [1]], {"num_nodes": 4_000_000_000}, "more than gsparc can index"),
+        ([[0], [1]], {"num_nodes": 4_000_000_000}, "num_nodes=4000000000 is too large: gsparc can index"),
         ([[0, 1], [1, 2]], {"weights": [1.0]}, r"weights have shape \(1,\), but there are 2 edges"),
         ([[0, 1], [1, 2]], {"weights": [1.0, np.nan]}, "1 NaN or infinite"),
         ([[0, 1], [1, 2]], {"weights": [1.0, np.inf]}, "1 NaN or infinite"),
@@ -235,6 +239,31 @@ def test_bad_scipy(matrix, message: str) -> None:
 def test_scipy_round_trip(case) -> None:
     graph = Graph.from_edges(case[1], case[0])
     assert Graph.from_scipy(graph.to_scipy()) == graph
+
+
+# sparse tensors
+
+
+def test_from_any_sparse_tensor() -> None:
+    weights = torch.tensor([[0, 2.5, 0], [2.5, 0, 1], [0, 1, 0]])
+    for tensor in (weights.to_sparse(), weights.to_sparse().requires_grad_()):
+        assert_array_equal(dense(Graph.from_any(tensor, num_nodes=3)), weights)
+    # a one that is given twice is one edge, as in a scipy matrix
+    twice = torch.sparse_coo_tensor([[0, 0, 1], [1, 1, 2]], torch.ones(3), (4, 4), check_invariants=True)
+    assert Graph.from_any(twice) == Graph.from_edges([[0, 1], [1, 2]], num_nodes=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch calls this layout a beta
+        compressed = weights.to_sparse_csr()
+    assert_array_equal(dense(Graph.from_any(compressed)), weights)
+
+
+def test_bad_sparse_tensors() -> None:
+    with pytest.raises(GraphShapeError, match=r"square, got shape \(2, 3\)"):
+        Graph.from_any(torch.ones(2, 3).to_sparse())
+    with pytest.raises(GraphShapeError, match=r"shape \(2, 2, 2\) came, expected an adjacency matrix"):
+        Graph.from_any(torch.ones(2, 2, 2).to_sparse(2))
+    with pytest.raises(GraphError, match=r"sparse torch tensor came.*Graph\.from_any"):
+        Graph.from_edges(torch.eye(2).to_sparse())
 
 
 # PyG

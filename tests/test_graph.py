@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -309,6 +310,15 @@ def test_to_scipy_gives_a_matrix_of_its_own(named: Graph) -> None:
     assert named.neighbors(3)[0] == 2
 
 
+def test_ids_that_an_array_would_cut() -> None:
+    with pytest.raises(GraphError, match=r"1 node ids hold the character NUL \(first: 'a\\x00'\)"):
+        Graph.from_edges([[0], [1]], node_ids=["a", "a\0"])
+    with pytest.raises(GraphError, match="hold the character NUL"):
+        Graph.from_table(pa.table({"source": ["a", "b"], "target": ["a\0", "a"]}))
+    with pytest.raises(GraphError, match="2 node ids hold the character NUL"):
+        Graph.from_edges([[0], [1]], node_ids=["a\0b", "a\0c"])
+
+
 def test_isolated_nodes_keep_their_place_and_lose_their_edges() -> None:
     graph = Graph.from_edges([[0, 1, 2, 0], [1, 2, 3, 3]], weights=[1.0, 2.0, 3.0, 4.0], node_ids=["a", "b", "c", "d"])
     alone = graph.isolate([1])
@@ -319,5 +329,8 @@ def test_isolated_nodes_keep_their_place_and_lose_their_edges() -> None:
     assert alone.node_ids is not None
     assert alone.node_ids.tolist() == ["a", "b", "c", "d"]
     assert graph.num_edges == 4
-    assert graph.isolate([]) == graph
+    for nobody in ([], np.zeros(4, bool), slice(0, 0), np.zeros(0, int)):
+        assert graph.isolate(nobody) == graph
+    with pytest.raises(GraphError, match="the mask has 3 entries"):
+        graph.isolate(np.zeros(3, bool))
     assert graph.isolate([0, 2]).num_edges == 0

@@ -50,7 +50,6 @@ def check_edge_ids(ends: NDArray[Any], num_nodes: int | None) -> tuple[NDArray[A
                 f"edges hold {bad.size} node ids that are not whole numbers (first: {bad[0]}). Node ids are "
                 "positions 0, 1, 2, ...; pass edge weights as weights=."
             )
-        ends = ends.astype(np.int64)
     elif ends.size and ends.dtype.kind not in "iu":
         raise GraphError(
             f"edges have dtype {ends.dtype}; integer positions were expected. For edges between string ids "
@@ -70,8 +69,12 @@ def check_edge_ids(ends: NDArray[Any], num_nodes: int | None) -> tuple[NDArray[A
             "Raise num_nodes, or map the ids with Graph.from_table(edges, nodes=...)."
         )
     if count > MAX_NODES:
-        raise GraphError(f"num_nodes={count} is more than gsparc can index ({MAX_NODES}).")
-    return ends, count
+        what = f"num_nodes={count}" if num_nodes is not None else f"the node id {high} of the edges"
+        raise GraphError(
+            f"{what} is too large: gsparc can index {MAX_NODES:,} nodes. Ids that are no positions 0, 1, 2, ... are "
+            "mapped to positions by Graph.from_table(edges)."
+        )
+    return (ends.astype(np.int64) if ends.dtype.kind == "f" else ends), count  # all of them fit by now
 
 
 def check_weights(weights: NDArray[Any], num_edges: int) -> NDArray[np.floating[Any]]:

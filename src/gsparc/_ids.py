@@ -66,9 +66,17 @@ def _as_int_or_string(column: pa.Array, what: str) -> pa.Array:
 def ids_to_numpy(column: pa.Array) -> NDArray[Any]:
     """The ids as an int64 or a fixed-width string array of their own."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    plain = column.to_numpy(zero_copy_only=False)
-    return plain.astype(np.int64) if pa.types.is_integer(column.type) else plain.astype(np.str_)
+    if pa.types.is_integer(column.type):
+        return column.to_numpy(zero_copy_only=False).astype(np.int64)
+    cut = column.filter(pc.match_substring(column, "\0"))  # pyright: ignore[reportAttributeAccessIssue]
+    if len(cut):
+        raise GraphError(
+            f"{len(cut)} node ids hold the character NUL (first: {_first_few(cut)}), where arrays of strings are "
+            "cut. Pass ids without it."
+        )
+    return column.to_numpy(zero_copy_only=False).astype(np.str_)
 
 
 def as_node_ids(node_ids: Any, num_nodes: int | None = None) -> NDArray[Any]:
@@ -112,8 +120,11 @@ def positions_in_range(ids: Any, num_nodes: int) -> NDArray[np.int64]:
     return places
 
 
-def as_positions(idx: Any, num_nodes: int) -> NDArray[np.int64]:
-    """Distinct positions from an index array, mask, slice or list; scikit-learn asks for ``[idx, ...]``."""
+def as_positions(idx: Any, num_nodes: int, *, or_none: bool = False) -> NDArray[np.int64]:
+    """Distinct positions from an index array, mask, slice or list; scikit-learn asks for ``[idx, ...]``.
+
+    An index that selects nothing is an error unless ``or_none``.
+    """
     if isinstance(idx, tuple):
         if len(idx) != 2 or idx[1] is not Ellipsis:
             raise GraphError("a graph is cut by nodes: graph[idx], with one array of positions or a mask.")
@@ -134,6 +145,8 @@ def as_positions(idx: Any, num_nodes: int) -> NDArray[np.int64]:
                 raise GraphError(f"the mask has {nodes.size} entries, but the graph has {num_nodes} nodes.")
             nodes = np.flatnonzero(nodes)
     if nodes.size == 0:
+        if or_none:
+            return np.zeros(0, np.int64)
         raise GraphError("the index selects no node; a graph needs at least one.")
     if int(nodes.min()) < -num_nodes or int(nodes.max()) >= num_nodes:
         bad = nodes[(nodes < -num_nodes) | (nodes >= num_nodes)][0]

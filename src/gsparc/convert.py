@@ -36,6 +36,8 @@ _ID_NAMES = ("id", "node_id", "node", "name")
 def to_numpy(values: Any) -> NDArray[Any]:
     """A numpy array from an array, a torch tensor on any device, or a list; no copy where none is needed."""
     if hasattr(values, "detach"):
+        if _is_sparse_tensor(values):
+            raise GraphError("a sparse torch tensor came, expected a dense array. As a graph use Graph.from_any.")
         values = values.detach().cpu().numpy()
     try:
         return np.asarray(values)
@@ -106,6 +108,23 @@ def graph_from_scipy(A: Any, *, node_ids: Iterable[Any] | None = None) -> Graph:
     if np.all(data == 1):
         return Graph._from_csr(*merge_edges(row, col, count), ids)
     return Graph._from_csr(*merge_weighted_edges(row, col, check_weights(data, row.size), count), ids)
+
+
+def _is_sparse_tensor(obj: Any) -> bool:
+    """Whether this is a torch tensor in one of its sparse layouts; torch need not be loaded to know."""
+    return hasattr(obj, "detach") and str(getattr(obj, "layout", "")).startswith("torch.sparse")
+
+
+def _graph_from_sparse_tensor(tensor: Any) -> Graph:
+    matrix = tensor.detach().cpu()
+    if matrix.ndim != 2 or matrix.dense_dim() != 0:
+        raise GraphShapeError(
+            f"a sparse tensor of shape {tuple(tensor.shape)} came, expected an adjacency matrix: two sparse dimensions."
+        )
+    matrix = matrix.to_sparse_coo()
+    # not coalesced, which would add up repeats: ones given twice are one edge, as in a scipy matrix
+    indices, values = matrix._indices().numpy(), matrix._values()
+    return graph_from_scipy(sp.coo_array((values.numpy(), (indices[0], indices[1])), shape=tuple(matrix.shape)))
 
 
 def graph_from_pyg(data: Any) -> Graph:
@@ -280,6 +299,8 @@ def graph_from_any(obj: Any, num_nodes: int | None = None) -> Graph:
         graph = obj
     elif sp.issparse(obj):
         graph = graph_from_scipy(obj)
+    elif _is_sparse_tensor(obj):
+        graph = _graph_from_sparse_tensor(obj)
     elif hasattr(obj, "edge_index"):
         graph = graph_from_pyg(obj)
     elif hasattr(obj, "number_of_nodes") and hasattr(obj, "edges"):

@@ -305,17 +305,18 @@ class Graph:
         )
 
     def isolate(self, idx: Any) -> Graph:
-        """The same nodes without the edges of the nodes ``idx``.
+        """The same nodes without the edges of the nodes ``idx``; an index or a mask of none leaves all edges.
 
         Examples
         --------
         >>> Graph.from_edges([[0, 1, 2], [1, 2, 3]]).isolate([1])
         Graph(num_nodes=4, num_edges=1)
         """
-        if not isinstance(idx, slice) and np.size(idx) == 0:
+        nodes = as_positions(idx, self.num_nodes, or_none=True)
+        if not nodes.size:
             return self
         gone = np.zeros(self.num_nodes, bool)
-        gone[as_positions(idx, self.num_nodes)] = True
+        gone[nodes] = True
         kept = ~gone[self._indices]
         kept[np.repeat(gone, np.diff(self._indptr))] = False
         sums = np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])
