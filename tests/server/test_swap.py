@@ -134,6 +134,53 @@ def test_a_missing_folder_is_waited_out(start, folder: Path, model) -> None:
     assert client.post("/v1/predict", json=ROW).status_code == 200
 
 
+def whole_or_damaged(folder: Path) -> None:
+    """As loading does it: every file must be there as it was saved."""
+    for name in ("config.json", "weights.safetensors"):
+        if not (folder / name).is_file() or (folder / name).read_text() != "whole":
+            raise DamagedModelError(f"the model is damaged: {name}. Restore it.")
+
+
+@pytest.fixture
+def saved(folder: Path) -> Path:
+    """A folder whose checksums name its files."""
+    (folder / "checksums.json").write_text('{"config.json": "1", "weights.safetensors": "2"}')
+    for name in ("config.json", "weights.safetensors"):
+        (folder / name).write_text("whole")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["config.json", "weights.safetensors"])
+@pytest.mark.parametrize("harm", [lambda path: path.write_text("w"), lambda path: path.unlink()], ids=["cut", "lost"])
+def test_a_folder_that_is_damaged_in_place_is_reported(start, saved: Path, model, name: str, harm) -> None:
+    client = start(load=lambda folder: whole_or_damaged(folder) or model, watch_s=0.01)
+    harm(saved / name)
+    wait_until(lambda: not client.get("/ready").json()["reload"]["ok"])
+    assert name in client.get("/info").json()["reload"]["message"]
+    assert client.post("/v1/predict", json=ROW).status_code == 200
+    (saved / name).write_text("whole")
+    wait_until(lambda: client.get("/ready").json()["reload"]["ok"])
+
+
+def test_a_deleted_folder_is_reported(start, saved: Path, model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gsparc.server.models._GONE_S", 0.0)
+    client = start(load=lambda folder: whole_or_damaged(folder) or model, watch_s=0.01)
+    os.rename(saved, saved.with_name("away"))
+    wait_until(lambda: not client.get("/ready").json()["reload"]["ok"])
+    assert client.post("/v1/predict", json=ROW).status_code == 200
+    assert 'gsparc_model_reloads_total{result="failed"} 1.0' in client.get("/metrics").text
+    os.rename(saved.with_name("away"), saved)
+    wait_until(lambda: client.get("/ready").json()["reload"]["ok"])
+
+
+def test_notes_beside_a_model_do_not_load_it_again(start, saved: Path, model) -> None:
+    client = start(load=lambda _: model)
+    (saved / "notes.txt").write_text("ours")
+    assert not client.service.holder.behind
+    (saved / "checksums.json").write_text("no JSON")
+    assert client.service.holder.behind
+
+
 def test_reloading_by_request_needs_a_token(client) -> None:
     response = client.post("/v1/reload")
     assert (response.status_code, response.json()["error"]["code"]) == (403, "no_token_set")

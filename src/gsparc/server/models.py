@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import json
 import logging
 import os
 import time
@@ -30,7 +31,9 @@ logger = logging.getLogger(__name__)
 _CHECKSUMS = "checksums.json"
 _FEW_PARTS = 100
 _SETTLE_S = 5.0  # after a swap, when the old model has answered what came to it
-Signature = tuple[int, int, int] | None
+_GONE_S = 3.0  # a folder is missing for a moment between the two renames of a save; beyond this it is lost
+Stat = tuple[int, int, int] | None
+Signature = tuple[Stat, ...] | None
 
 
 def load_table_model(folder: Path) -> Any:
@@ -114,6 +117,7 @@ class ModelHolder:
         self._load, self._warm = load, warm
         self._lock = asyncio.Lock()
         self._tried = _signature(self.folder)
+        self._gone_since: float | None = None
         self.problem: str | None = None  # why the folder's present contents are not in use
         self.ask: Callable[[], Awaitable[str | None]] | None = None  # who loads instead, where that is another process
         self.current = self._read()
@@ -131,9 +135,14 @@ class ModelHolder:
 
     @property
     def behind(self) -> bool:
-        """Whether the folder holds something that was not tried yet."""
+        """Whether the folder holds something that was not tried yet, or is lost for longer than a save takes."""
         now = _signature(self.folder)
-        return now is not None and now != self._tried  # None: between the two renames of a save
+        if now is not None:
+            self._gone_since = None
+            return now != self._tried
+        if self._gone_since is None:
+            self._gone_since = time.monotonic()
+        return self._tried is not None and time.monotonic() - self._gone_since > _GONE_S
 
     async def reload(self) -> str | None:
         """Take what the folder holds now into use; its version, or None where it cannot be used and the old stays."""
@@ -164,7 +173,7 @@ class ModelHolder:
         self.problem = " ".join(str(error).split()) if expected else f"unexpected {type(error).__name__}"
         self._metrics.reloaded(ok=False)
         logger.error(
-            "the new model folder cannot be used, the old model stays: %s",
+            "the model folder cannot be used as it is now, the loaded model stays: %s",
             self.problem,
             exc_info=None if expected else error,
         )
@@ -211,12 +220,26 @@ def settle() -> None:
 
 
 def _signature(folder: Path) -> Signature:
-    """Changes whenever a save replaces the folder, or a link to it is set anew."""
+    """Changes whenever a save replaces the folder, a link to it is set anew, or a file that loading reads changed."""
+    sums = _stat(folder / _CHECKSUMS)
+    return None if sums is None else (sums, *(_stat(folder / name) for name in _files(folder)))
+
+
+def _stat(path: Path) -> Stat:
     try:
-        found = os.stat(folder / _CHECKSUMS)
-    except OSError:
+        found = os.stat(path)
+    except (OSError, ValueError):
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _files(folder: Path) -> list[str]:
+    """The files that the checksums of a folder name; none where these are damaged, which loading will say."""
+    try:
+        names = json.loads((folder / _CHECKSUMS).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    return sorted(name for name in names if Path(name).name == name) if isinstance(names, dict) else []
 
 
 def _version(folder: Path) -> str:
