@@ -202,7 +202,7 @@ def test_a_body_that_does_not_come_is_408(start) -> None:
 def test_too_many_rows_are_refused(start) -> None:
     client = start(max_rows=2)
     response = client.post("/v1/predict", json={"vectors": [[1, 2, 3]] * 3})
-    assert response.status_code == 422
+    assert response.status_code == 413
     assert response.json()["error"]["code"] == "too_many_rows"
     assert client.post("/v1/predict", json={"vectors": [[1, 2, 3]] * 2}).status_code == 200
 

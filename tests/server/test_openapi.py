@@ -13,6 +13,7 @@ import requests
 import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from gsparc.server.app import create_app
 from gsparc.server.listening import AnnouncingServer, listen
@@ -103,6 +104,9 @@ def test_schemathesis_finds_nothing(address: str, path: str, mode: schemathesis.
         def check(case: schemathesis.Case) -> None:
             if mode is schemathesis.GenerationMode.POSITIVE and isinstance(case.body, dict):
                 case.body = with_rows_that_came(case.body)
-            case.validate_response(case.call(base_url=address, session=session))
+            response = case.call(base_url=address, session=session)
+            # 413 refuses too many rows, but is not among the refusals that schemathesis knows
+            known = [negative_data_rejection] if response.status_code == 413 else []
+            case.validate_response(response, excluded_checks=known)
 
         check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gsparc.exceptions import FeatureError
+from gsparc.server.errors import ApiError
+from gsparc.server.requests import RowReader
 from gsparc.server.schemas import ClusterAnswer, EmbedAnswer, LinksAnswer, PredictAnswer
+from gsparc.tables._values import FINITE
 
 JSON = {"Content-Type": "application/json"}
 ROUTES = {"predict": PredictAnswer, "links": LinksAnswer, "cluster": ClusterAnswer, "embed": EmbedAnswer}
@@ -165,6 +169,7 @@ def test_what_is_not_json_is_400(client, body: bytes, words: str) -> None:
         ({"records": [{"size": "3"}]}, "column 'size': the string '3' came, expected a finite number"),
         ({"records": [{"size": False}]}, "column 'size': false came"),
         ({"records": [{"size": 10**400}]}, "column 'size': a very large number came"),
+        ({"records": [{"size": 1e300}]}, f"column 'size': 1e+300 came, {FINITE}, or null."),
         ({"records": [{"arch": ["amd64"]}]}, "column 'arch': a list came"),
         ({"records": [{"arch": {"a": 1}}]}, "column 'arch': an object came"),
         ({"records": [{"words": "a", "package": 1.5}]}, "column 'package': 1.5 came"),
@@ -185,7 +190,8 @@ def test_what_is_not_json_is_400(client, body: bytes, words: str) -> None:
         ),
         ({"vectors": [[1, 2, 3]], "edges": [[-1, "apt"]]}, "edges[0]"),
         ({"vectors": [[1, 2, 3]], "edges": [[False, "apt"]]}, "edges[0]"),
-        ({"vectors": [[1, 2, 3]], "edges": [[0]]}, "edges[0]"),
+        ({"vectors": [[1, 2, 3]], "edges": [[0]]}, "edges[0]: a list of 1 came, expected [row, id]"),
+        ({"vectors": [[1, 2, 3]], "edges": [[0, "apt", 2.0]]}, "edges[0]: a list of 3 came, expected [row, id]"),
         ({"vectors": [[1, 2, 3]], "edges": [[0, None]]}, "edges[0]"),
         ({"vectors": [[1, 2, 3]], "Coverage": 0.5}, "'Coverage' is not known"),
     ],
@@ -194,6 +200,43 @@ def test_what_cannot_be_used_is_422(client, model, body: Any, words: str) -> Non
     before = len(model.calls)
     assert words in failure(client.post("/v1/predict", content=json.dumps(body), headers=JSON), 422)
     assert len(model.calls) == before  # the model was not troubled with it
+
+
+def test_every_bad_row_is_named(client) -> None:
+    rows = [{"size": [1]}, {"size": 1}, {"size": "q"}, {"Size": 1}, {"words": 3}, "row", {"size": True}]
+    response = client.post("/v1/predict", json={"records": rows})
+    message = failure(response, 422)
+    assert "records[0]: column 'size': a list came" in message
+    assert "records[2]: column 'size': the string 'q' came" in message
+    assert message.endswith("; and 1 more.")
+    named = {item["row"]: item["message"] for item in response.json()["error"]["rows"]}
+    assert sorted(named) == [0, 2, 3, 4, 5, 6]
+    assert named[3].startswith("none of the model's columns is in it")
+    assert named[5] == "the string 'row' came, expected an object"
+    vectors = [[1, 2, "a"], [1, 2], [1, 2, 3], 4]
+    response = client.post("/v1/predict", json={"vectors": vectors})
+    assert [item["row"] for item in response.json()["error"]["rows"]] == [0, 1, 3]
+
+
+def test_of_many_bad_rows_the_first_hundred_are_named(client) -> None:
+    response = client.post("/v1/predict", json={"records": [{"size": 1}] + [{"size": "q"}] * 300})
+    assert failure(response, 422).endswith("; and 95 more; the 200 rows after records[100] were not looked at.")
+    assert [item["row"] for item in response.json()["error"]["rows"]] == list(range(1, 101))
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([1], "column 'place': a list of 1 came, expected a list of 2 numbers from -1e12 to 1e12, or null"),
+        ([1, 2, 3], "column 'place': a list of 3 came, expected a list of 2 numbers"),
+        ([1, "a"], "column 'place'[1]: the string 'a' came, expected a list of 2 numbers"),
+        (3, "column 'place': 3 came, expected a list of 2 numbers"),
+    ],
+)
+def test_vectors_of_a_wrong_length_are_told_both_numbers(value: Any, words: str) -> None:
+    reader = RowReader([{"name": "place", "kind": "vector", "example": [0.5, 1.5]}], 2, None, 10)
+    with pytest.raises(ApiError, match=re.escape(f"records[0]: {words}")):
+        reader.read({"records": [{"place": value}]})
 
 
 def test_numbers_beyond_float64_written_in_json_are_refused(client) -> None:

@@ -23,7 +23,7 @@ _WORDS = {
     404: "not known",
     408: "the body took too long",
     409: "the model in use cannot do this",
-    413: "the body is too large",
+    413: "too many bytes, or too many rows",
     415: "the body is not announced as JSON",
     422: "what was sent cannot be used; the message says why",
     429: "the queue is full; Retry-After says when to come back",

@@ -5,7 +5,7 @@ One description serves both: the schema that /openapi.json shows is the one that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NotRequired, Optional, Required, Union
 
@@ -20,6 +20,7 @@ _LARGEST = 3.4e38  # of float32, in which features are held
 _LARGEST_ENTRY = 1e12  # of a vector, which nothing scales or cuts: squares and sums of it must stay finite
 _SCHEMA_WIDTH = 128  # wider vectors are checked just the same, but not spelt out in the schema
 _INT64 = 2**63 - 1
+_MOST_NAMED = 100  # bad rows of one request that are named; those after them are not looked at
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 Entry = Annotated[float, Field(ge=-_LARGEST_ENTRY, le=_LARGEST_ENTRY, allow_inf_nan=False)]
@@ -35,9 +36,9 @@ _KINDS: dict[str, Any] = {
 }
 _EXPECTED = {
     "text": "a string or null",
-    "number": "a finite number or null",
-    "category": "a string, a number, true, false or null",
-    "vector": "a list of numbers from -1e12 to 1e12, as many as in the form at /info, or null",
+    "number": "a finite number, of at most 3.4e38, or null",  # in the words of the command line
+    "category": "a string, a number of at most 3.4e38, true, false or null",
+    "vector": "a list of {width} numbers from -1e12 to 1e12, or null",
     "id": "a string, a whole number or null",
 }
 _JSON_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
@@ -77,16 +78,15 @@ class RowReader:
     def __init__(self, form: list[dict[str, Any]], n_features: int, id_column: str | None, max_rows: int) -> None:
         self.kinds = {str(item["name"]): str(item["kind"]) for item in form}
         self.n_features, self.id_column, self.max_rows = n_features, id_column, max_rows
-        self._example = {str(item["name"]): item.get("example") for item in form}
+        self._example: dict[str, Any] = {str(item["name"]): item.get("example") for item in form}
         types = {str(item["name"]): NotRequired[_type_of(item)] for item in form}
         if id_column is not None:
             types[id_column] = NotRequired[NodeId | None]
         record: Any = TypedDict("Record", types)  # pyright: ignore
         record.__pydantic_config__ = ConfigDict(strict=True, extra="ignore")
-        self._adapters = {
-            "records": self._adapter("Records", "records", record),
-            "vectors": self._adapter("Vectors", "vectors", _vector(n_features)),
-        }
+        rows = {"records": record, "vectors": _vector(n_features)}
+        self._row_adapters: dict[str, TypeAdapter[Any]] = {key: TypeAdapter(row) for key, row in rows.items()}
+        self._adapters = {key: self._adapter(key.capitalize(), key, row) for key, row in rows.items()}
 
     def _adapter(self, name: str, key: str, row: Any) -> TypeAdapter[Any]:
         rows = Annotated[list[row], Field(min_length=1, max_length=self.max_rows), FailFast()]
@@ -120,25 +120,22 @@ class RowReader:
             raise _bad_body(f"the list of {form} is empty, expected at least one.")
         if isinstance(rows, list) and len(rows) > self.max_rows:
             message = f"{len(rows):,} rows came, but {self.max_rows:,} are taken at once. Send several requests."
-            raise ApiError(422, "too_many_rows", message)
+            raise ApiError(413, "too_many_rows", message)
         try:
             checked = self._adapters[form].validate_python(body)
         except ValidationError as error:
-            raise self._explain(error) from None
+            raise self._explain(form, rows, error) from None
         return self._request(form, checked)
 
     def _request(self, form: Any, checked: dict[str, Any]) -> RowRequest:
         rows = checked[form]
+        refused = _refuse_rows(form, rows, self._amiss)
+        if refused is not None:
+            raise refused
+        missing = self._missing(rows) if form == "records" else []
         ids: list[Any] = [None] * len(rows)
-        missing: list[str] = []
-        if form == "records":
-            missing = self._missing(rows)
-            if self.id_column is not None:
-                ids = [row.get(self.id_column) for row in rows]
-        else:
-            wrong = {i: self._width(row) for i, row in enumerate(rows) if len(row) != self.n_features}
-            if wrong:
-                raise ApiError(422, "bad_rows", f"{name_rows(form, wrong)}.", rows=wrong)
+        if form == "records" and self.id_column is not None:
+            ids = [row.get(self.id_column) for row in rows]
         edges = checked.get("edges", [])
         beyond = next((place for place, (row, _) in enumerate(edges) if row >= len(rows)), None)
         if beyond is not None:
@@ -147,36 +144,40 @@ class RowReader:
         return RowRequest(form, rows, ids, checked.get("coverage", 0.9), checked.get("k", 5), edges, missing)
 
     def _missing(self, records: list[dict[str, Any]]) -> list[str]:
-        """Columns that some record leaves out, set to null in it; a record must name one column at least."""
+        """Columns that some record leaves out, set to null in it."""
         names = self.kinds.keys()
-        empty = {
-            i: f"none of the model's columns is in it ({_listed(names)})"
-            for i, row in enumerate(records)
-            if names.isdisjoint(row)
-        }
-        if empty:
-            raise ApiError(422, "bad_rows", f"{name_rows('records', empty)}.", rows=empty)
         missing = {name for row in records for name in names - row.keys()}
         for row in records if missing else ():
             row.update(dict.fromkeys(missing - row.keys()))
         return sorted(missing)
 
-    def _width(self, row: list[float]) -> str:
+    def _amiss(self, row: Any) -> str | None:
+        """What is wrong with a row whose values are all of their types: a vector's width, a record without columns."""
+        if isinstance(row, list):
+            return None if len(row) == self.n_features else self._width(row)
+        names = self.kinds.keys()
+        return f"none of the model's columns is in it ({_listed(names)})" if names.isdisjoint(row) else None
+
+    def _width(self, row: list[Any]) -> str:
         return f"{len(row)} numbers came, but the model has {self.n_features} features"
 
-    def _explain(self, error: ValidationError) -> ApiError:
-        rows: dict[int, str] = {}
-        other: list[str] = []
-        for item in error.errors(include_url=False, include_context=False):
-            where = item["loc"]
-            if where[0] in ("records", "vectors") and len(where) > 1:
-                rows.setdefault(int(where[1]), self._explain_row(where[2:], item))
-            else:
-                other.append(_explain_field(where, item))
-        if rows:
-            form = str(error.errors()[0]["loc"][0])
-            return ApiError(422, "bad_rows", f"{name_rows(form, rows)}.", rows=rows)
-        return _bad_body(f"{first_problems(other)}.")
+    def _explain(self, form: str, rows: Any, error: ValidationError) -> ApiError:
+        """The error in our words. Checking has stopped at the first bad row, so that the others are found here."""
+        items = error.errors(include_url=False, include_context=False)
+        if any(item["loc"][0] == form and len(item["loc"]) > 1 for item in items):
+            refused = _refuse_rows(form, rows, lambda row: self._problem(form, row))
+            if refused is not None:
+                return refused
+        return _bad_body(f"{first_problems([_explain_field(item['loc'], item) for item in items])}.")
+
+    def _problem(self, form: str, row: Any) -> str | None:
+        """What is wrong with one row, if anything is."""
+        try:
+            self._row_adapters[form].validate_python(row, strict=True)
+        except ValidationError as error:
+            item = error.errors(include_url=False, include_context=False)[0]
+            return self._explain_row(item["loc"], item)
+        return self._amiss(row)
 
     def _explain_row(self, where: tuple[Any, ...], item: Any) -> str:
         came = _came(item["input"])
@@ -186,8 +187,14 @@ class RowReader:
             return f"{came} came, expected {'an object' if 'dict' in item['type'] else 'a list of numbers'}"
         if isinstance(where[0], int):
             return f"{came} came as feature {where[0]}, expected a number from -1e12 to 1e12"
-        kind = "id" if where[0] == self.id_column else self.kinds.get(where[0], "text")
-        return f"column {where[0]!r}: {came} came, expected {_EXPECTED[kind]}"
+        column, *inside = where
+        kind = "id" if column == self.id_column else self.kinds.get(column, "text")
+        expected = _EXPECTED[kind]
+        if kind == "vector":
+            expected = expected.format(width=len(self._example[column]))
+            came = f"a list of {len(item['input'])}" if item["type"] in ("too_short", "too_long") else came
+        entry = f"[{inside[0]}]" if inside and isinstance(inside[0], int) else ""
+        return f"column {column!r}{entry}: {came} came, expected {expected}"
 
     def json_schema(self) -> dict[str, Any]:
         """The schema of a body, for OpenAPI."""
@@ -212,8 +219,10 @@ def _explain_field(where: tuple[Any, ...], item: Any) -> str:
     name = str(where[0])[:80]
     if item["type"] == "extra_forbidden":
         return f"{name!r} is not known; beside records or vectors there may be {_listed(list(_FIELDS)[:3])}"
-    if name == "edges" and item["type"] == "too_long":
+    if where == ("edges",) and item["type"] == "too_long":
         return f"edges: {len(item['input']):,} came, expected fewer: send several requests"
+    if name == "edges" and item["type"] in ("too_long", "missing"):
+        return f"edges[{where[1]}]: a list of {len(item['input'])} came, expected {_EDGE}"
     if name == "edges" and len(where) > 1:
         part = f"[{where[2]}]" if len(where) > 2 and isinstance(where[2], int) else ""
         return f"edges[{where[1]}]{part}: {_came(item['input'])} came, expected {_EDGE}"
@@ -221,8 +230,8 @@ def _explain_field(where: tuple[Any, ...], item: Any) -> str:
 
 
 def _vector(width: int) -> Any:
-    exact = Field(min_length=width, max_length=width) if width <= _SCHEMA_WIDTH else Field(min_length=1)
-    return Annotated[list[Entry], exact]
+    least, most = (width, width) if width <= _SCHEMA_WIDTH else (1, None)
+    return Annotated[list[Entry], Field(min_length=least, max_length=most, fail_fast=True)]
 
 
 def _type_of(item: dict[str, Any]) -> Any:
@@ -278,6 +287,23 @@ def name_rows(form: str, rows: dict[int, str]) -> str:
     'records[2]: it is empty'
     """
     return first_problems([f"{form}[{row}]: {text}" for row, text in sorted(rows.items())])
+
+
+def _refuse_rows(form: str, rows: list[Any], problem: Callable[[Any], str | None]) -> ApiError | None:
+    """An error that names the rows with a problem, ``_MOST_NAMED`` of them at most; None where there is none."""
+    bad: dict[int, str] = {}
+    unseen = 0
+    for place, row in enumerate(rows):
+        text = problem(row)
+        if text is not None:
+            bad[place] = text
+        if len(bad) == _MOST_NAMED:
+            unseen = len(rows) - place - 1
+            break
+    if not bad:
+        return None
+    rest = f"; the {unseen} rows after {form}[{max(bad)}] were not looked at" if unseen else ""
+    return ApiError(422, "bad_rows", f"{name_rows(form, bad)}{rest}.", rows=bad)
 
 
 def _bad_body(message: str) -> ApiError:
