@@ -180,6 +180,12 @@ def test_memory_that_is_none(bad: Any) -> None:
         check_memory("memory", bad)
 
 
+def test_the_memory_that_is_said_to_be_needed_is_enough() -> None:
+    with pytest.raises(InputError, match=r"10 bytes of memory; the smallest \(Flat\) takes 496 bytes"):  # 31 x 4 floats
+        plan_index(31, 4, 10, exact_up_to=100)
+    assert plan_index(31, 4, 496, exact_up_to=100).codes == "Flat"
+
+
 def test_bad_input(clusters: np.ndarray) -> None:
     with pytest.raises(InputError, match=r"2,000 vectors of 8 components does not fit into 900 bytes.*PQ2x4fs"):
         NeighborIndex.build(clusters, memory=900)

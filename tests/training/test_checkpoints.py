@@ -81,7 +81,9 @@ def test_a_kill_while_writing_leaves_the_previous_checkpoint(tmp_path: Path, mon
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"cannot write a checkpoint.*checkpoint=None"):
+    with pytest.raises(
+        OutputError, match=r"cannot write a checkpoint.*another place for the output.*in Python checkpoint=None"
+    ):
         save_checkpoint(tmp_path / "file" / "below", TENSORS, RECORD)
 
 

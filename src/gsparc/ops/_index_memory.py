@@ -90,7 +90,7 @@ def plan_index(
         what = "an index" if kind == "auto" else f"an index of kind {kind!r}"
         raise InputError(
             f"{what} of {num_vectors:,} vectors of {dim} components does not fit into {memory:,} bytes of memory; the "
-            f"smallest ({least.codes}) takes {least.num_bytes / 1e6:,.1f} MB. Allow at least that."
+            f"smallest ({least.codes}) takes {least.num_bytes:,} bytes. Allow at least that."
         )
     return fitting[0]
 

@@ -82,8 +82,8 @@ def save_checkpoint(folder: str | os.PathLike[str], tensors: dict[str, Tensor], 
             raise
     except OSError as error:
         raise OutputError(
-            f"cannot write a checkpoint to {str(path)!r} ({error.strerror or error}). "
-            "Pass a folder that can be written to, or checkpoint=None."
+            f"cannot write a checkpoint to {str(path)!r} ({error.strerror or error}). Make room there, or choose "
+            "another place for the output, which can be written to; in Python checkpoint=None does without checkpoints."
         ) from error
 
 
