@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from typing import Any
@@ -255,6 +256,15 @@ def test_json_must_be_announced(client, kind: str | None) -> None:
 def test_json_may_be_announced_with_its_charset(client) -> None:
     headers = {"Content-Type": 'Application/JSON; charset="UTF-8"'}
     assert client.post("/v1/embed", content=b'{"vectors": [[1, 2, 3]]}', headers=headers).status_code == 200
+
+
+def test_packed_bodies_are_refused_as_such(client) -> None:
+    body = gzip.compress(b'{"vectors": [[1, 2, 3]]}')
+    response = client.post("/v1/embed", content=body, headers={**JSON, "Content-Encoding": "gzip"})
+    assert "content encoding 'gzip' came, expected a body that is not packed" in failure(response, 415)
+    assert response.headers["Accept-Encoding"] == "identity"
+    plain = {**JSON, "Content-Encoding": "identity"}
+    assert client.post("/v1/embed", content=b'{"vectors": [[1, 2, 3]]}', headers=plain).status_code == 200
 
 
 def test_text_beyond_ascii_survives(client) -> None:

@@ -139,6 +139,17 @@ def test_errors_of_the_router_are_json_too(client) -> None:
     assert client.send("GET", "/v1/predict").result(10).headers["Allow"] == "POST"
 
 
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/", 200), ("/docs", 200), ("/health", 200), ("/info", 200), ("/nowhere", 404), ("/v1/links", 405)],
+)
+def test_head_is_answered_as_get_without_a_body(client, path: str, status: int) -> None:
+    whole, head = client.get(path), client.send("HEAD", path).result(10)
+    assert (whole.status_code, head.status_code, head.content) == (status, status, b"")
+    for name in ("Content-Length", "Content-Type", "Content-Security-Policy"):
+        assert head.headers[name] == whole.headers[name]
+
+
 def test_an_unforeseen_failure_is_a_500_without_details(client, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setattr(client.service.holder.current.nodes, "search", lambda *_: 1 / 0)
     response = client.get("/v1/search?q=a")

@@ -21,6 +21,7 @@ __all__ = ["parse_json", "read_body"]
 async def read_body(request: Request, *, max_bytes: int, timeout: float) -> bytes:
     """The body of a request; every way in which it can be unusable is an ``ApiError``."""
     _check_content_type(request.headers.get("content-type", ""))
+    _check_encoding(request.headers.get("content-encoding", ""))
     try:
         async with asyncio.timeout(timeout):
             return await _read(request, max_bytes)
@@ -40,6 +41,13 @@ def _check_content_type(value: str) -> None:
     came = f"content type {value[:80]!r} came" if value else "no content type came"
     message = f"{came}, expected application/json in UTF-8. With curl: -H 'Content-Type: application/json'."
     raise ApiError(415, "not_json", message)
+
+
+def _check_encoding(value: str) -> None:
+    """Bodies are not unpacked: a few packed bytes can be gigabytes."""
+    if value.strip().lower() not in ("", "identity"):
+        message = f"content encoding {value[:80]!r} came, expected a body that is not packed. Send the JSON as it is."
+        raise ApiError(415, "packed_body", message, headers={"Accept-Encoding": "identity"})
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:

@@ -24,7 +24,7 @@ _WORDS = {
     408: "the body took too long",
     409: "the model in use cannot do this",
     413: "too many bytes, or too many rows",
-    415: "the body is not announced as JSON",
+    415: "the body is not announced as JSON, or is packed",
     422: "what was sent cannot be used; the message says why",
     429: "the queue is full; Retry-After says when to come back",
     500: "a failure inside the service",

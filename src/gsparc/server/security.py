@@ -71,7 +71,7 @@ def check_exposure(host: str, token: str | None, insecure: bool) -> None:
 
 
 class Gate:
-    """ASGI layer: host and token checks, security headers, metrics, and a last net for errors.
+    """ASGI layer: host and token checks, security headers, metrics, HEAD as GET, and a last net for errors.
 
     Parameters
     ----------
@@ -95,12 +95,17 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
             return
         started, status = time.perf_counter(), 0
+        head = scope["method"] == "HEAD"
+        if head:  # answered as GET, less the body: routes need not know of it
+            scope = {**scope, "method": "GET"}
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 _add_headers(message)
+            elif head:
+                message = {"type": "http.response.body", "body": b"", "more_body": message.get("more_body", False)}
             await send(message)
 
         try:
