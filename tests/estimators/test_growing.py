@@ -376,7 +376,7 @@ def test_clusters_of_new_nodes_go_on_where_the_old_ones_end(tmp_path: Path) -> N
 def test_labels_become_codes() -> None:
     assert grown_codes(None, 2, np.array([0, 1])).tolist() == [-1, -1]
     assert grown_codes([1, -1, 0], 3, np.array([0, 1])).tolist() == [1, -1, 0]
-    assert grown_codes(["b", -1, None], 3, np.array(["a", "b"])).tolist() == [1, -1, -1]
+    assert grown_codes(["b", -1, "a"], 3, np.array(["a", "b"])).tolist() == [1, -1, 0]
     assert grown_codes([-1, 1], 2, np.array([-1, 1])).tolist() == [0, 1]  # -1 is a class of its own here
     assert grown_codes([1.0, 0.0], 2, np.array([0, 1])).tolist() == [1, 0]
     with pytest.raises(LabelError, match="2 such rows"):
