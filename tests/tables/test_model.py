@@ -262,6 +262,19 @@ def test_a_folder_without_edges_still_loads(tables, tmp_path: Path) -> None:
     assert loaded.neighbours(240) is None
 
 
+def test_longer_ids_stay_as_they_are_written(model: TableModel, tables, tmp_path: Path) -> None:
+    names = ["a much longer name 1", "a much longer name 2"]
+    more = tables.new.slice(0, 2).set_column(0, "package", pa.array(names))
+    edges = pa.table({"source": [names[0], "p1"], "target": ["p0", names[1]]})
+    grown = model.grow(more, edges)
+    assert (grown["added"], grown["edges"]["used"], grown["edges"]["unknown"]) == (2, 2, 0)
+    assert model.node_ids[-2:].tolist() == names
+    model.save(tmp_path / "model")
+    again = TableModel.load(tmp_path / "model")
+    assert again.node_ids[-2:].tolist() == names
+    assert (again.grow(more)["added"], again.grow(more)["already_known"]) == (0, 2)
+
+
 def test_rows_of_other_kinds_grow_too(model: TableModel, tables) -> None:
     odd = pa.table(
         {

@@ -29,9 +29,7 @@ def grow_model(model: TableModel, nodes: pa.Table, edges: pa.Table | None) -> di
     labels = model.read_labels(nodes)
     strangers = _strangers(model, nodes, rows[labels[rows] == -2])
     drift = _drift(model, X[rows], labels[rows], strangers) if len(rows) else None
-    everyone = (
-        np.concatenate([model.node_ids, ids[rows].astype(model.node_ids.dtype, copy=False)]) if len(rows) else None
-    )
+    everyone = np.concatenate([model.node_ids, ids[rows]]) if len(rows) else None
     joined = None
     if edges is not None:
         joined = join_edges(
