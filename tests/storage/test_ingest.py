@@ -233,3 +233,34 @@ def test_edges_are_streamed_past_the_names_and_never_held(tmp_path: Path) -> Non
     plan = str(base.sql(f"EXPLAIN {_joined('integers', 100_000, False)}").fetchall())
     assert plan.count("Join Type: LEFT") == 2, plan
     base.close()
+
+
+def decimals(values: list[int]) -> pa.Array:
+    return pa.array(values).cast(pa.decimal128(19, 0)).cast(pa.decimal128(38, 0))
+
+
+@pytest.mark.parametrize("made", [decimals, lambda values: pa.array(values, pa.float64())])
+def test_decimals_and_whole_floats_are_ids(tmp_path: Path, made: Any) -> None:
+    edges = {name: made(values) for name, values in EDGES.items()}
+    store = ingest(*write(tmp_path, {**NODES, "id": made(NODES["id"])}, edges), tmp_path / "store")
+    assert store.node_ids.tolist() == [30, 10, 20, 40]
+    assert store.graph.indices.tolist() == [1, 0, 2, 1, 3, 2]
+
+
+def test_whole_numbers_of_a_text_file_may_have_a_point(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,size\n30.0,1\n10.0,2\n20.0,4\n40.0,7.5\n")
+    (tmp_path / "edges.csv").write_text("source,target\n30,10\n10,30.0\n20,20\n20,40\n10,20\n")
+    store = ingest(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "store")
+    assert store.node_ids.tolist() == [30, 10, 20, 40]
+    assert store.graph.indices.tolist() == [1, 0, 2, 1, 3, 2]
+
+
+def test_categories_that_look_like_numbers_keep_their_text(tmp_path: Path) -> None:
+    lines = "".join(f"{i},{i},{('1.10', '1.20')[i % 2]}\n" for i in range(20))
+    (tmp_path / "nodes.csv").write_text(f"id,size,version\n{lines}")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n")
+    asked = IngestSettings(categorical=("version",), holdout=0.0)
+    store = ingest(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "store", asked)
+    X = np.asarray(store.X)
+    assert X.shape == (20, 3)
+    assert sorted(X[:, :2].sum(axis=0).tolist()) == [10, 10]

@@ -10,7 +10,16 @@ import pyarrow as pa
 import pytest
 
 from gsparc.exceptions import DamagedModelError, InputError
-from gsparc.tables.columns import Columns, EdgeColumns, describe_columns, guess_columns, guess_edge_columns, sample_ends
+from gsparc.tables.columns import (
+    Columns,
+    EdgeColumns,
+    describe_columns,
+    guess_columns,
+    guess_edge_columns,
+    role_lines,
+    sample_ends,
+)
+from gsparc.tables.joining import node_ids
 
 N = 60
 
@@ -212,10 +221,56 @@ def test_the_column_that_edges_name_is_the_id() -> None:
 
 
 def test_numbers_that_edges_name_by_chance_are_no_ids() -> None:
-    table = pa.table({"year": [5, 3, 1, 0, 2, 4], "size": [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]})
+    table = pa.table({"year": [5, 3, 1, 7, 2, 4], "size": [1.0, 2.0, 3.0, 4.0, 5.0, 6.5]})
     ends = pa.array([0, 1, 2, 3, 4, 5])
-    assert guess_columns(table, ends=ends).id is None  # rows are named by their place
+    assert guess_columns(table, ends=ends).id is None  # rows are named by their place: no year is 0
     assert guess_columns(table.rename_columns(["paper_id", "size"]), ends=ends).id == "paper_id"
     far = table.set_column(0, "year", pa.array([15, 13, 11, 10, 12, 14]))
     assert guess_columns(far, ends=pa.array([10, 15])).id == "year"  # no row has such a place
     assert guess_columns(far, ends=pa.array(["10", "15"])).id == "year"
+
+
+def test_numbers_in_another_order_that_hold_every_end_are_the_id() -> None:
+    table = pa.table({"customer": [3, 1, 0, 2], "size": [1.0, 2.0, 3.5, 4.0]})
+    edges = pa.table({"from": [0, 1, 2], "to": [1, 2, 3]})
+    ends, names = guess_edge_columns(edges), sample_ends(edges, guess_edge_columns(edges))
+    columns = guess_columns(table, ends=names)
+    assert columns.id == "customer"
+    said = role_lines(columns, table, ends, names)[-1]
+    assert "note: every name in the edges is in column 'customer'" in said
+    assert "--id COLUMN" in said
+    assert "--numeric customer" in said
+    by_row = guess_columns(table, numeric=["customer"], ends=names)
+    assert by_row.id is None
+    assert role_lines(by_row, table, ends, names)[-1].endswith("edges name rows by their number, from 0")
+    called = table.append_column("node_id", pa.array([2, 3, 1, 0]))  # the name decides between two that fit
+    assert guess_columns(called, ends=names).id == "node_id"
+    running = pa.table({"size": [1.0, 2.0, 3.5, 4.0], "number": [0, 1, 2, 3]})
+    assert guess_columns(running, ends=names).id is None  # row numbers in any case
+
+
+def test_edges_that_count_rows_from_one_are_said() -> None:
+    table, edges = pa.table({"size": [1.0, 2.5, 4.0]}), pa.table({"from": [1, 2], "to": [2, 3]})
+    ends, names = guess_edge_columns(edges), sample_ends(edges, guess_edge_columns(edges))
+    lines = role_lines(guess_columns(table, ends=names), table, ends, names)
+    assert "edges name rows by their number, from 0" in lines[-2]
+    assert "every edge may be off by one" in lines[-1]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(38, 0), pa.decimal128(38, 2)])
+@pytest.mark.parametrize("name", ["id", "number"])
+def test_whole_numbers_of_other_types_are_ids(kind: pa.DataType, name: str) -> None:
+    made = pa.array([11, 13, 12]).cast(pa.decimal128(19, 0)).cast(kind)
+    table = pa.table({name: made, "size": [1.0, 2.0, 3.0]})
+    edges = pa.table({"from": pa.array([11.0, None]), "to": pa.array([13, 12])})
+    names = sample_ends(edges, guess_edge_columns(edges))
+    assert sorted(set(names.to_pylist())) == [11, 12, 13]
+    columns = guess_columns(table, ends=names)
+    assert (columns.id, columns.numeric) == (name, ("size",))
+    assert (guess_columns(table).id == name) == (name == "id")
+    assert node_ids(table, name).tolist() == [11, 13, 12]
+
+
+def test_numbers_with_a_fraction_are_no_ids() -> None:
+    table = pa.table({"id": [0.5, 1.0, 2.0], "size": [1.0, 2.0, 3.5]})
+    assert guess_columns(table, ends=pa.array([1, 2])).id is None

@@ -38,10 +38,11 @@ def run(
 
     Example:  gsparc evaluate model labelled.csv --edges their_links.csv --json
     """
-    from gsparc.tables.reading import place_of, read_table
+    from gsparc.tables.reading import place_of
+    from gsparc.tables.typing import read_more_rows
 
     model = load_table_model(model_folder)
-    table = read_table(source, what="rows")
+    table = read_more_rows(source, model)
     links = None if edges is None else _links(model, table, edges, edge_source, edge_target)
     known = _already_known(model, table)
     document = {"model": str(model_folder), "source": str(source), "already_known": known}
@@ -74,19 +75,16 @@ def _already_known(model: Any, table: Any) -> int:
 
 def _links(model: Any, table: Any, edges: Path, source: str | None, target: str | None) -> Any:
     """True links as rows of the table and positions of known nodes."""
-    from gsparc.cli.table_models import edge_columns_for
+    from gsparc.cli.table_models import read_first_edges
     from gsparc.exceptions import InputError
-    from gsparc.tables.joining import text_values
-    from gsparc.tables.reading import read_table
-    from gsparc.tables.streaming import FirstEdges
+    from gsparc.tables._id_values import ids_like
 
     if model.columns.id is None or model.columns.id not in table.column_names:
         raise InputError("--edges needs ids: neither the model nor the rows may be without an id column.")
     import numpy as np
 
-    listed = read_table(edges, what="edges")
-    ids = np.array([None if v is None else str(v) for v in text_values(table[model.columns.id]).to_pylist()], object)
-    found = FirstEdges(model, listed, edge_columns_for(model, listed, source, target)).of(ids)
+    ids = np.array(ids_like(model.node_ids, table[model.columns.id]).to_pylist(), object)
+    found = read_first_edges(model, edges, source, target).of(ids)
     return found if found is not None else (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 

@@ -107,19 +107,18 @@ def _several(given: list[str], names: list[str]) -> list[str]:
 def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any, Any, Any, Any]:
     """The two tables, and what their columns are; all of it said before work starts."""
     from gsparc._runtime import resolve_device
-    from gsparc.tables.columns import guess_columns, guess_edge_columns, role_lines, sample_ends
+    from gsparc.tables.columns import guess_columns, role_lines, sample_ends
     from gsparc.tables.fitting import FitSettings, check_settings
-    from gsparc.tables.reading import read_table, table_files
+    from gsparc.tables.reading import read_table, table_files, typed
+    from gsparc.tables.typing import typed_nodes
 
     for path, what in ((options.nodes, "nodes"), (options.edges, "edges")):
         table_files(path, what=what)  # says what is missing before anything is read
     resolve_device(options.device)
     note(f"loading {options.nodes} and {options.edges}")
-    nodes, edges = read_table(options.nodes, what="nodes"), read_table(options.edges, what="edges")
-    names = nodes.column_names
-    edge_columns = guess_edge_columns(
-        edges, source=options.edge_source, target=options.edge_target, weight=options.edge_weight
-    )
+    written = read_table(options.nodes, what="nodes", written=None)
+    edges, edge_columns = _read_edges(options)
+    names, nodes, ends = written.column_names, typed(written), sample_ends(edges, edge_columns)
     columns = guess_columns(
         nodes,
         id=options.id,
@@ -129,16 +128,30 @@ def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any
         categorical=_several(options.categorical, names),
         ignore=_several(options.ignore, names),
         group=options.group,
-        ends=sample_ends(edges, edge_columns),
+        ends=ends,
     )
+    nodes = typed_nodes(nodes, written, columns)
     note(f"{nodes.num_rows:,} nodes and {edges.num_rows:,} edges; what their columns are:")
-    for line in role_lines(columns, nodes, edge_columns):
+    for line in role_lines(columns, nodes, edge_columns, ends):
         note(line)
     settings = FitSettings(
         tasks or ("links",), options.clusters, options.backbone, options.seed, holdout=options.holdout
     )
     check_settings(settings, columns.target)
     return nodes, edges, columns, edge_columns
+
+
+def _read_edges(options: TableOptions) -> tuple[Any, Any]:
+    from gsparc.tables.columns import guess_edge_columns
+    from gsparc.tables.reading import read_table, typed
+    from gsparc.tables.typing import typed_edges
+
+    written = read_table(options.edges, what="edges", written=None)
+    edges = typed(written)
+    columns = guess_edge_columns(
+        edges, source=options.edge_source, target=options.edge_target, weight=options.edge_weight
+    )
+    return typed_edges(edges, written, columns), columns
 
 
 def state_of(output: Path) -> Path:

@@ -36,15 +36,16 @@ def run(
     Example:  gsparc grow model --nodes more.parquet --edges more_edges.parquet
     """
     from gsparc.model_store import check_target
-    from gsparc.tables.reading import Reject, place_of, read_table
+    from gsparc.tables.reading import Reject, place_of
+    from gsparc.tables.typing import read_more_edges, read_more_rows
     from gsparc.tables.writing import RejectsFile
 
     start = time.perf_counter()
     target = output or model_folder
     check_target(target)
     model = load_table_model(model_folder)
-    table = read_table(nodes, what="nodes")
-    document = model.grow(table, None if edges is None else read_table(edges, what="edges"))
+    table = read_more_rows(nodes, model, what="nodes")
+    document = model.grow(table, None if edges is None else read_more_edges(edges, model.edge_columns)[0])
     bad, ids = document.pop("bad"), document.pop("bad_ids")
     for note in document["edge_notes"]:
         say(f"note: {note}")

@@ -165,15 +165,12 @@ def _refuse_address(address: str | None) -> None:
 
 
 def _first_edges(model: Any, edges: Path, source: str | None, target: str | None) -> Any:
-    from gsparc.cli.table_models import edge_columns_for
+    from gsparc.cli.table_models import read_first_edges
     from gsparc.exceptions import InputError
-    from gsparc.tables.reading import read_table
-    from gsparc.tables.streaming import FirstEdges
 
     if model.columns.id is None:
         raise InputError("--edges came, but the model was fitted without an id column, so edges cannot name new rows.")
-    table = read_table(edges, what="edges")
-    return FirstEdges(model, table, edge_columns_for(model, table, source, target))
+    return read_first_edges(model, edges, source, target)
 
 
 def _say_what_is_left(document: dict[str, Any]) -> None:

@@ -13,8 +13,8 @@ __all__ = [
     "EdgeTarget",
     "ModelFolder",
     "check_table_model",
-    "edge_columns_for",
     "load_table_model",
+    "read_first_edges",
     "show_facts",
 ]
 
@@ -47,11 +47,12 @@ def load_table_model(folder: Path, *, mapped: bool | None = None) -> Any:
     return TableModel.load(folder, mapped=mapped)
 
 
-def edge_columns_for(model: Any, table: Any, source: str | None, target: str | None) -> Any:
-    """Columns of an edge table: as given, as in the fit, or guessed."""
-    from gsparc.tables.columns import edge_columns_like
+def read_first_edges(model: Any, path: Path, source: str | None, target: str | None) -> Any:
+    """Edges of new rows in a file, looked up by the rows' ids; its columns are as given, as in the fit, or guessed."""
+    from gsparc.tables.streaming import FirstEdges
+    from gsparc.tables.typing import read_more_edges
 
-    return edge_columns_like(model.edge_columns, table, source, target)
+    return FirstEdges(model, *read_more_edges(path, model.edge_columns, source, target))
 
 
 def show_facts(facts: list[tuple[str, Any]]) -> None:

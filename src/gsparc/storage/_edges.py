@@ -22,9 +22,9 @@ from gsparc._mapped import NpyWriter
 from gsparc._optional import import_optional
 from gsparc.exceptions import GraphError
 from gsparc.storage._inputs import column_batches
+from gsparc.tables._id_values import as_text_ids, as_whole_ids, text_values
 from gsparc.tables._types import is_number
 from gsparc.tables.columns import EdgeColumns
-from gsparc.tables.joining import text_values
 
 __all__ = ["DATABASE", "connect", "join_edges", "refuse_repeated_ids", "write_csr"]
 
@@ -209,15 +209,15 @@ class _Stream:
         return out if keep.all() else out.filter(pa.array(keep))
 
     def _ends(self, file: Path, column: Any) -> pa.Array:
-        values = text_values(column).combine_chunks()
-        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        try:
-            return values.cast(self._kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        values = text_values(column)
+        made = as_whole_ids(values) if pa.types.is_integer(self._kind) else as_text_ids(values)
+        if made.null_count > values.null_count:
+            strange = values.filter(made.is_null()).drop_null()[0].as_py()
             raise GraphError(
-                f"{file}: the ends of edges are {values.type}, the ids of the nodes {self._kind} ({error}). "
-                "Write both in one type."
-            ) from error
+                f"{file}: the ends of edges are {values.type}, such as {strange!r}; the ids of the nodes are whole "
+                "numbers. Write both in one type."
+            )
+        return made.combine_chunks().cast(self._kind)
 
     def _weights(self, file: Path, column: Any) -> pa.Array:
         column = text_values(column).combine_chunks()

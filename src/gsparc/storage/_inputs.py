@@ -135,8 +135,13 @@ def _refuse_absent(path: Path, names: list[str], wanted: list[str]) -> None:
         )
 
 
-def sample_nodes(files: list[Path], most: int, held: HoldOut | None, group: str | None) -> pa.Table:
-    """About ``most`` rows from everywhere in the tables, none of them held out; text files are read once for it."""
+def sample_nodes(
+    files: list[Path], most: int, held: HoldOut | None, group: str | None, *, written: tuple[str, ...] = ()
+) -> pa.Table:
+    """About ``most`` rows from everywhere in the tables, none of them held out; text files are read once for it.
+
+    Columns of text files are numbers where all their values are, but for those ``written``.
+    """
     counts = [rows_in([file]) for file in files]
     total = sum(count or most for count in counts)
     parts, start = [], 0
@@ -147,7 +152,7 @@ def sample_nodes(files: list[Path], most: int, held: HoldOut | None, group: str 
     if not parts:
         raise InputError("no row of the node tables is left to fit the preprocessing on. Lower --holdout.")
     table = unify(parts)
-    return infer_types(table) if any(is_text_file(file) for file in files) else table
+    return infer_types(table, written) if any(is_text_file(file) for file in files) else table
 
 
 def _sample_file(

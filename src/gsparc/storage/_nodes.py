@@ -16,9 +16,10 @@ from gsparc._ids import as_id_column
 from gsparc._mapped import NpyWriter
 from gsparc.exceptions import FeatureError, GraphError, InputError
 from gsparc.storage._inputs import HoldOut, is_text_file, node_batches
+from gsparc.tables._id_values import as_whole_ids, text_values
 from gsparc.tables._types import is_list, is_number
 from gsparc.tables.columns import Columns
-from gsparc.tables.joining import read_labels, text_values
+from gsparc.tables.joining import read_labels
 from gsparc.tables.preprocess import Preprocessor
 from gsparc.tables.reading import row_numbers
 
@@ -36,12 +37,17 @@ def write_nodes(
     dtype: str,
     held: HoldOut,
     progress: Progress,
+    *,
+    whole: bool = False,
 ) -> dict[str, Any]:
-    """Write features, ids, classes and the split; what they hold is returned in plain values."""
+    """Write features, ids, classes and the split; what they hold is returned in plain values.
+
+    ``whole``: the ids are whole numbers though they are written as 47.0.
+    """
     names: list[str] | None = None
     with ExitStack() as stack:
         features = _Features(folder, preprocess, dtype, stack)
-        ids = None if columns.id is None else _Ids(folder, columns.id, stack)
+        ids = None if columns.id is None else _Ids(folder, columns.id, stack, whole=whole)
         labels = None if columns.target is None else _Classes(folder, columns.target, stack)
         split = stack.enter_context(NpyWriter(folder / "split.npy", np.uint8))
         for file in files:
@@ -157,8 +163,8 @@ class _Features:
 class _Ids:
     """Whole numbers in ``ids.npy``, strings in ``ids.arrow``."""
 
-    def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
-        self._folder, self._name, self._stack, self.kind = folder, name, stack, ""
+    def __init__(self, folder: Path, name: str, stack: ExitStack, *, whole: bool) -> None:
+        self._folder, self._name, self._stack, self.kind, self._whole = folder, name, stack, "", whole
         self._numbers: NpyWriter | None = None
         self._strings: Any = None
 
@@ -167,6 +173,13 @@ class _Ids:
         if column.null_count:
             row = int(np.argmax(np.asarray(column.is_null())))
             raise InputError(f"{where(row)}: column {self._name!r} holds no id. Give each row an id or drop it.")
+        if self._whole:
+            made = as_whole_ids(column)
+            if made.null_count:
+                row = int(np.argmax(np.asarray(made.is_null())))
+                came = f"column {self._name!r} holds the id {column[row].as_py()!r}"
+                raise InputError(f"{where(row)}: {came}, expected a whole number as in the other rows. Correct it.")
+            column = made
         try:
             ids = as_id_column(column, f"column {self._name!r}")
         except GraphError as error:

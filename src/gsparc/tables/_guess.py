@@ -9,10 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as _compute
 
+from gsparc.tables._id_values import whole_numbers
 from gsparc.tables._types import MISSING, as_strings, is_list, is_number, is_text, is_time
 from gsparc.tables._values import vector_width
 
-__all__ = ["could_be_id", "describe_values", "guess_role", "is_unique", "looks_like_classes", "matched"]
+__all__ = [
+    "could_be_id",
+    "describe_values",
+    "guess_role",
+    "is_running",
+    "is_unique",
+    "looks_like_classes",
+    "matched",
+]
 
 pc: Any = _compute
 
@@ -115,27 +124,36 @@ def _mostly_ascii(sample: Any) -> bool:
     return _mean(pc.string_is_ascii(sample).cast(pa.int8())) > 0.5
 
 
-def is_unique(column: pa.ChunkedArray, *, running: bool = False) -> bool:
-    """Distinct strings of one word or whole numbers, none missing; ``running``: numbers must count up by one."""
+def is_unique(column: pa.ChunkedArray) -> bool:
+    """Distinct strings of one word or whole numbers, none missing."""
+    whole = whole_numbers(column)
+    column = column if whole is None else whole
     if column.null_count or not len(column):
         return False
-    if pa.types.is_integer(column.type):
-        values = column.to_numpy()
-        if running:
-            return bool((np.diff(values) == 1).all()) and int(values[0]) in (0, 1)
-        return len(np.unique(values)) == len(values)
+    if whole is not None:
+        return len(np.unique(column.to_numpy())) == len(column)
     if not is_text(column.type) or len(column.unique()) != len(column):
         return False
     return _mean(pc.count_substring_regex(_present(column), r"\S+")) < 3
 
 
+def is_running(column: pa.ChunkedArray, *, starts: tuple[int, ...] = (0, 1)) -> bool:
+    """Whole numbers that count up by one, from one of ``starts``."""
+    if not pa.types.is_integer(column.type) or column.null_count or not len(column):
+        return False
+    values = column.to_numpy()
+    return bool((np.diff(values) == 1).all()) and int(values[0]) in starts
+
+
 def could_be_id(column: pa.ChunkedArray) -> bool:
-    """Strings or whole numbers, whether they repeat or not."""
-    return is_text(column.type) or pa.types.is_integer(column.type)
+    """Strings or whole numbers, whether they repeat or not; a column of floats may hold nothing but whole ones."""
+    return is_text(column.type) or whole_numbers(column) is not None
 
 
 def matched(column: pa.ChunkedArray, names: Any) -> float:
     """Share of some names that are among the values of a column, whether written as numbers or as strings."""
+    whole = whole_numbers(column)
+    column = column if whole is None else whole
     if column.type != names.type:
         column, names = as_strings(column).cast(pa.large_string()), as_strings(names).cast(pa.large_string())
     return _mean(pc.is_in(names, value_set=column.combine_chunks()).cast(pa.int8()))

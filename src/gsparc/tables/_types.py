@@ -62,7 +62,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return _list_of(kind, _plain_type(kind.value_type))
     rules = ((pa.types.is_string_view, pa.large_string()), (pa.types.is_binary_view, pa.large_binary()))
-    rules += ((pa.types.is_decimal, pa.float64()), (pa.types.is_float16, pa.float32()))
+    rules += ((pa.types.is_decimal, pa.float64()), (pa.types.is_float16, pa.float32()))  # but see plain_column
     return next((plain for is_kind, plain in rules if is_kind(kind)), kind)
 
 
@@ -74,7 +74,16 @@ def _list_of(kind: pa.DataType, value: pa.DataType) -> pa.DataType:
 
 
 def plain_column(column: Any) -> Any:
-    """Dictionaries, extensions, views and decimals as what they stand for."""
+    """Dictionaries, extensions, views and decimals as what they stand for.
+
+    Decimals without a fraction, as databases give for their keys, are whole numbers where 64 bits hold them.
+
+    Examples
+    --------
+    >>> from decimal import Decimal
+    >>> str(plain_column(pa.array([Decimal(2**60)], pa.decimal128(38, 0))).type)
+    'int64'
+    """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         storage = [chunk.storage for chunk in column.chunks] if isinstance(column, pa.ChunkedArray) else None
@@ -82,6 +91,11 @@ def plain_column(column: Any) -> Any:
         return plain_column(column)
     if pa.types.is_run_end_encoded(kind):
         return plain_column(pc.run_end_decode(column))
+    if pa.types.is_decimal(kind) and kind.scale <= 0:
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            pass  # too large
     plain = _plain_type(kind)
     return column if plain == kind else column.cast(plain, safe=False)
 
@@ -91,10 +105,11 @@ def plain_table(table: pa.Table) -> pa.Table:
     return pa.table([plain_column(column) for column in table.columns], names=table.column_names)
 
 
-def infer_types(table: pa.Table) -> pa.Table:
+def infer_types(table: pa.Table, written: Iterable[str] = ()) -> pa.Table:
     """Columns of strings as whole numbers, numbers or true/false where every value is one.
 
-    A column with one value that begins with a needless zero stays as it is: ``007`` is a name.
+    A column with one value that begins with a needless zero stays as it is: ``007`` is a name. So do the columns
+    ``written``.
 
     Examples
     --------
@@ -102,7 +117,9 @@ def infer_types(table: pa.Table) -> pa.Table:
     >>> [str(kind) for kind in table.schema.types]
     ['int64', 'string', 'double', 'bool']
     """
-    return pa.table([_inferred(column) for column in table.columns], names=table.column_names)
+    kept = set(written)
+    columns = [c if name in kept else _inferred(c) for name, c in zip(table.column_names, table.columns, strict=True)]
+    return pa.table(columns, names=table.column_names)
 
 
 def _inferred(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -9,10 +9,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as _compute
 
 from gsparc.exceptions import DamagedModelError, InputError
-from gsparc.tables._guess import could_be_id, describe_values, guess_role, is_unique, looks_like_classes, matched
-from gsparc.tables._types import is_number, is_text, plain_table
+from gsparc.tables._guess import (
+    could_be_id,
+    describe_values,
+    guess_role,
+    is_running,
+    is_unique,
+    looks_like_classes,
+    matched,
+)
+from gsparc.tables._id_values import whole_numbers
+from gsparc.tables._types import as_strings, is_number, is_text, plain_table
 
 __all__ = [
     "Columns",
@@ -21,9 +31,12 @@ __all__ = [
     "edge_columns_like",
     "guess_columns",
     "guess_edge_columns",
+    "id_notes",
     "role_lines",
     "sample_ends",
 ]
+
+pc: Any = _compute
 
 _TARGETS = ("label", "class", "target", "y")
 _SURE_IDS = re.compile(r"^(id|node|node_?id|uuid)$", re.IGNORECASE)
@@ -180,7 +193,7 @@ def _guess_id(table: pa.Table, free: list[str], ends: Any) -> str | None:
     for name in called:
         if is_unique(table[name]):
             return name
-    if table.column_names[0] in free and is_unique(table[table.column_names[0]], running=True):
+    if table.column_names[0] in free and is_running(table[table.column_names[0]]):
         return table.column_names[0]
     names = (name for name in free if is_text(table[name].type))
     found = next((name for name in names if guess_role(table[name])[0] == "ignored" and is_unique(table[name])), None)
@@ -191,21 +204,29 @@ def _guess_id(table: pa.Table, free: list[str], ends: Any) -> str | None:
 
 
 def _named_by(table: pa.Table, free: list[str], ends: Any) -> str | None:
-    """The column that holds at least half of the names that edges use; one without repeats before others."""
-    rows = table.num_rows
-    numbers = pa.types.is_integer(ends.type)
-    positions = numbers and bool(((ends.to_numpy() >= 0) & (ends.to_numpy() < rows)).all())
-    shares: dict[str, tuple[bool, float]] = {}
+    """The column that holds at least half of the names that edges use; one without repeats before others.
+
+    Numbers may match by chance, as sizes and years do. Where the edges' names could also be row numbers, a column that
+    is not called like an id has to hold all of them, and none twice.
+    """
+    rows, positions = table.num_rows, _are_positions(ends, table.num_rows)
+    shares: dict[str, tuple[bool, bool, float]] = {}
     for name in free:
         column = table[name]
-        # numbers may match by chance: sizes and years do, and rows without ids are named by their place
-        doubtful = pa.types.is_integer(column.type) and not _IDS.match(name)
-        if not could_be_id(column) or (doubtful and (positions or len(column.unique()) < 0.9 * rows)):
+        if not could_be_id(column):
             continue
-        share = matched(column, ends)
-        if share >= 0.5:
-            shares[name] = (is_unique(column), share)
+        doubtful = is_number(column.type) and not _IDS.match(name)
+        if doubtful and (is_running(column, starts=(0,)) if positions else len(column.unique()) < 0.9 * rows):
+            continue  # numbers that are the row numbers change nothing
+        unique, share = is_unique(column), matched(column, ends)
+        if share == 1 and unique if doubtful and positions else share >= 0.5:
+            shares[name] = (unique, not (doubtful and positions), share)
     return max(shares, key=lambda name: shares[name]) if shares else None
+
+
+def _are_positions(ends: Any, rows: int) -> bool:
+    """Whether all names could be row numbers."""
+    return pa.types.is_integer(ends.type) and bool(((ends.to_numpy() >= 0) & (ends.to_numpy() < rows)).all())
 
 
 def _many(column: pa.ChunkedArray) -> bool:
@@ -235,13 +256,48 @@ def describe_columns(columns: Columns, table: pa.Table) -> list[tuple[str, str, 
     return lines
 
 
-def role_lines(columns: Columns, table: pa.Table, ends: EdgeColumns) -> list[str]:
-    """What was understood of both tables, a line a column, for people."""
+def role_lines(columns: Columns, table: pa.Table, ends: EdgeColumns, names: Any = None) -> list[str]:
+    """What was understood of both tables, a line a column, for people; ``names`` as of :func:`sample_ends`."""
     lines = describe_columns(columns, table)
     width = max(len(name) for name, _, _ in lines)
     weight = f", weight {ends.weight}" if ends.weight else ", no weights"
     edges = f"edges: from {ends.source} to {ends.target}{weight}"
-    return ["nodes:", *(f"  {name:<{width}}  {role:<11}  {why}" for name, role, why in lines), edges]
+    if columns.id is None:
+        edges += "; no column of the nodes is an id, so edges name rows by their number, from 0"
+    notes = [f"note: {note}" for note in id_notes(columns, table, names)]
+    return ["nodes:", *(f"  {name:<{width}}  {role:<11}  {why}" for name, role, why in lines), edges, *notes]
+
+
+def id_notes(columns: Columns, table: pa.Table, names: Any) -> list[str]:
+    """What is in doubt about how edges name nodes, and which option says it; ``names`` as of :func:`sample_ends`.
+
+    Examples
+    --------
+    >>> table = pa.table({"size": [2.5, 1.5, 2.0]})
+    >>> id_notes(Columns(numeric=("size",)), table, pa.array([1, 3]))[0][:45]
+    'edges name rows from 1 to 3, but rows are num'
+    """
+    if names is None or not pa.types.is_integer(names.type):
+        return []
+    rows, low, high = table.num_rows, min(names.to_pylist()), max(names.to_pylist())
+    if columns.id is None and low == 1 and high == rows:
+        return [
+            f"edges name rows from 1 to {rows:,}, but rows are numbered from 0 and the last of them is {rows - 1:,}: "
+            "every edge may be off by one. Add a column of ids to the nodes, or count from 0"
+        ]
+    table = plain_table(table)
+    if columns.id is None or not _are_positions(names, rows):
+        return []
+    if _IDS.match(columns.id) or not is_number(table[columns.id].type) or is_running(table[columns.id], starts=(0,)):
+        return []
+    whole = [name for name in columns.numeric if could_be_id(table[name]) and is_unique(table[name])]
+    others = [name for name in whole if matched(table[name], names) == 1]
+    more = f", and so could {', '.join(map(repr, others))}" if others else ""
+    return [
+        f"every name in the edges is in column {columns.id!r}, so that was taken for the id; they could also be row "
+        f"numbers{more}. --id COLUMN names another id; --numeric {columns.id} makes it a number, and edges name "
+        "rows by their number, from 0"
+    ]
 
 
 @dataclass(frozen=True)
@@ -298,11 +354,28 @@ def sample_ends(table: pa.Table, columns: EdgeColumns, most: int = 1000) -> Any:
     """
     step = max(1, table.num_rows // most)
     rows = pa.array(range(0, table.num_rows, step))
-    parts = [plain_table(table.select([name]).take(rows))[0] for name in (columns.source, columns.target)]
-    if parts[0].type != parts[1].type or not (is_text(parts[0].type) or pa.types.is_integer(parts[0].type)):
-        return None
-    found = pa.chunked_array([*parts[0].chunks, *parts[1].chunks]).drop_null().combine_chunks()
+    parts = []
+    for name in (columns.source, columns.target):
+        column = _with_extremes(table[name], rows)
+        column = plain_table(pa.table([column], names=[name]))[0].drop_null()
+        whole = whole_numbers(column)
+        column = column if whole is None else whole.drop_null().cast(pa.int64())
+        if whole is None and not is_text(column.type):
+            return None
+        parts.append(column)
+    if parts[0].type != parts[1].type:
+        parts = [as_strings(part).cast(pa.large_string()) for part in parts]
+    found = pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type).combine_chunks()
     return found if len(found) else None
+
+
+def _with_extremes(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
+    """Some values, and of numbers the smallest and the largest: they say whether all could be row numbers."""
+    some = column.take(rows)
+    if not is_number(column.type):
+        return some
+    ends = pc.min_max(column).as_py()
+    return pa.chunked_array([*some.chunks, pa.array([ends["min"], ends["max"]], column.type)])
 
 
 def _usual(names: list[str], usual: tuple[str, ...]) -> str | None:

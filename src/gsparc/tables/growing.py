@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsparc.exceptions import InputError
-from gsparc.tables.joining import Ids, join_edges, node_ids, text_values
+from gsparc.tables._id_values import ids_like, text_values
+from gsparc.tables.joining import Ids, join_edges, node_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,15 +76,15 @@ def _fresh_ids(model: TableModel, nodes: pa.Table) -> NDArray[Any]:
             f"the new nodes have no column {name!r}, which holds the ids. Their columns: "
             f"{', '.join(nodes.column_names)}."
         )
-    ids = node_ids(nodes, name)
-    if model.node_ids.dtype.kind == "U":
-        return ids.astype(np.str_)
-    if ids.dtype.kind == "U":
-        strange = next((value for value in ids.tolist() if not value.lstrip("-").isdigit()), None)
-        if strange is not None:
-            raise InputError(f"the id {strange!r} came, but the ids of this model are whole numbers.")
-        return ids.astype(np.int64)
-    return ids
+    given = text_values(nodes[name])
+    brought = ids_like(model.node_ids, given)
+    if brought.null_count > given.null_count:
+        strange = given.filter(brought.is_null()).drop_null()[0].as_py()
+        raise InputError(
+            f"the id {str(strange)!r} came in column {name!r}, but the ids of this model are whole numbers. Write it "
+            "as one, or drop the row."
+        )
+    return node_ids(nodes.set_column(nodes.column_names.index(name), name, brought), name)
 
 
 def _strangers(model: TableModel, nodes: pa.Table, rows: NDArray[np.int64]) -> dict[str, int]:

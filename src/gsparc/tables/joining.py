@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gsparc._ids import as_id_column, as_node_ids
 from gsparc.exceptions import GraphError, InputError, LabelError
 from gsparc.graph import Graph
+from gsparc.tables._id_values import as_text_ids, as_whole_ids, text_values
 from gsparc.tables.reading import place_of
 
 if TYPE_CHECKING:
@@ -21,20 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["EdgeList", "Ids", "Labels", "join_edges", "node_ids", "read_labels", "text_values"]
 
 Ints = NDArray[np.int64]
-
-
-def text_values(column: Any) -> pa.ChunkedArray:
-    """A column without dictionaries, empty strings counting as missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        empty = pc.call_function("equal", [column, pa.scalar("", column.type)])
-        column = pc.call_function("if_else", [empty, pa.scalar(None, column.type), column])
-    return column
 
 
 def node_ids(table: pa.Table, name: str | None) -> NDArray[Any]:
@@ -92,7 +79,7 @@ def _places(table: pa.Table, rows: Ints) -> str:
 
 
 class Ids:
-    """Where ids are among the known ones, whatever of the two kinds they are written as.
+    """Where ids are among the known ones; they are brought to the kind of those, whole numbers or text.
 
     Examples
     --------
@@ -102,41 +89,18 @@ class Ids:
 
     def __init__(self, known: NDArray[Any]) -> None:
         self.known = as_id_column(known, "node ids")
-        self._as_text: Any = None
 
     def find(self, values: Any) -> Ints:
         """Positions, -1 for what is missing or unknown."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        column = text_values(values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values))
-        known = self.known
-        if pa.types.is_integer(column.type) and pa.types.is_integer(known.type):
-            column = column.cast(known.type, safe=False) if column.type != pa.uint64() else column.cast(pa.int64())
-        elif pa.types.is_floating(column.type) and pa.types.is_integer(known.type):
-            column = _whole(column)
-        elif column.type != known.type:
-            column, known = column.cast(pa.large_string()), self._text()
-        found = pc.call_function("index_in", [column], pc.SetLookupOptions(value_set=known))
+        column = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+        column = as_whole_ids(column) if pa.types.is_integer(self.known.type) else as_text_ids(column)
+        found = pc.call_function("index_in", [column], pc.SetLookupOptions(value_set=self.known))
         out = np.asarray(found.fill_null(-1)).astype(np.int64)
         out[np.asarray(column.is_null())] = -1
         return out
-
-    def _text(self) -> Any:
-        import pyarrow as pa
-
-        if self._as_text is None:
-            self._as_text = self.known.cast(pa.large_string())
-        return self._as_text
-
-
-def _whole(column: Any) -> Any:
-    """Floats as integers; what is not whole becomes missing."""
-    import pyarrow as pa
-
-    values = column.to_numpy().astype(np.float64)
-    good = np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < 2**53)
-    return pa.chunked_array([pa.array(np.where(good, values, 0).astype(np.int64), mask=~good)])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import glob
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -16,7 +16,18 @@ import pyarrow as pa
 from gsparc.exceptions import DataNotFoundError, GsparcError, InputError
 from gsparc.tables._types import infer_types, plain_column, python_column, unify
 
-__all__ = ["FORMATS", "Reject", "file_format", "place_of", "read_table", "row_numbers", "stream_table", "table_files"]
+__all__ = [
+    "FORMATS",
+    "Reject",
+    "file_format",
+    "files_of",
+    "place_of",
+    "read_table",
+    "row_numbers",
+    "stream_table",
+    "table_files",
+    "typed",
+]
 
 FORMATS = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".jsonl", ".ndjson")
 _TEXT_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson")
@@ -39,7 +50,13 @@ class Reject(NamedTuple):
     reason: str
 
 
-def read_table(path: str | os.PathLike[str], *, what: str = "nodes", columns: Sequence[str] | None = None) -> pa.Table:
+def read_table(
+    path: str | os.PathLike[str],
+    *,
+    what: str = "nodes",
+    columns: Sequence[str] | None = None,
+    written: Iterable[str] | None = (),
+) -> pa.Table:
     """A whole table; every row must be readable.
 
     Parameters
@@ -51,6 +68,9 @@ def read_table(path: str | os.PathLike[str], *, what: str = "nodes", columns: Se
         What the rows are, for messages.
     columns
         Read these columns only.
+    written
+        Columns of a CSV that are not looked at for numbers, but stay as they are written; None: all of them, for
+        :func:`typed` to look at later.
 
     Notes
     -----
@@ -75,10 +95,30 @@ def read_table(path: str | os.PathLike[str], *, what: str = "nodes", columns: Se
         if absent:
             raise InputError(f"{path} has no column {absent[0]!r}. Its columns: {', '.join(table.column_names)}.")
         table = table.select(list(columns))
-    if any(file_format(file) in (".csv", ".tsv") for file in files):
-        table = infer_types(table)
     sizes = [(str(file), part.num_rows) for file, part in zip(files, parts, strict=True)]
-    return table.replace_schema_metadata({_FILES: json.dumps(sizes).encode()})
+    table = table.replace_schema_metadata({_FILES: json.dumps(sizes).encode()})
+    return table if written is None else typed(table, written)
+
+
+def typed(table: pa.Table, written: Iterable[str] = ()) -> pa.Table:
+    """A table that was read as it is written, with numbers, true and false where a CSV holds nothing else.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "nodes.csv"
+    >>> _ = file.write_text("version,size\\n1.10,1.50\\n")
+    >>> typed(read_table(file, written=None), ["version"]).to_pylist()
+    [{'version': '1.10', 'size': 1.5}]
+    """
+    if not any(file_format(Path(file)) in (".csv", ".tsv") for file in files_of(table)):
+        return table
+    return infer_types(table, written).replace_schema_metadata(table.schema.metadata)
+
+
+def files_of(table: pa.Table) -> list[str]:
+    """The files that a table was read from; none where it was made otherwise."""
+    return [file for file, _ in json.loads((table.schema.metadata or {}).get(_FILES, b"[]"))]
 
 
 def place_of(table: pa.Table, row: int) -> tuple[str | None, int]:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from gsparc import exceptions
 from gsparc.exceptions import GsparcError, InputError
 from gsparc.tables import BATCH_ROWS
-from gsparc.tables.columns import edge_columns_like
 from gsparc.tables.parts import part_name
-from gsparc.tables.reading import Reject, read_table
+from gsparc.tables.reading import Reject
 from gsparc.tables.streaming import FirstEdges, RepeatedIds, _numbered, _one_thread, _predicted, _schema, id_keys
+from gsparc.tables.typing import read_more_edges
 from gsparc.tables.units import Unit, UnitReader
 from gsparc.tables.writing import TableWriter
 
@@ -140,9 +140,8 @@ class Scorer:
             if self.job.edges is not None:
                 if model.columns.id is None:
                     raise InputError(NO_IDS)
-                table = read_table(self.job.edges, what="edges")
-                chosen = edge_columns_like(model.edge_columns, table, self.job.edge_source, self.job.edge_target)
-                self._edges = _Used(model, table, chosen)
+                asked = (self.job.edge_source, self.job.edge_target)
+                self._edges = _Used(model, *read_more_edges(self.job.edges, model.edge_columns, *asked))
             self._model = model
         return self._model
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gsparc.exceptions import GraphError, InputError
 from gsparc.tables import BATCH_ROWS
-from gsparc.tables.joining import text_values
+from gsparc.tables._id_values import as_text_ids, as_whole_ids, ids_like, text_values
 from gsparc.tables.reading import Reject, row_numbers, stream_table, table_files
 from gsparc.tables.writing import RejectsFile, TableWriter
 
@@ -41,7 +41,7 @@ class FirstEdges:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        ends = [text_values(edges[columns.source]), text_values(edges[columns.target])]
+        ends = [ids_like(model.node_ids, edges[name]) for name in (columns.source, columns.target)]
         places = [model.find(column) for column in ends]
         # the far end is the target where that is known; otherwise the edge may be written the other way round
         forward = places[1] >= 0
@@ -310,22 +310,13 @@ def _ids(model: TableModel, batch: pa.RecordBatch) -> tuple[NDArray[Any], dict[i
         reason = f"{name} holds {column.type}, expected one value a row"
         return np.full(len(column), None, dtype=object), dict.fromkeys(range(len(column)), reason)
     if model.node_ids.dtype.kind == "U":
-        return np.array(column.cast(pa.string()).to_pylist(), dtype=object), wrong
-    try:
-        numbers = column.cast(pa.int64()).fill_null(0)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # some are no whole numbers: find out which
-        return _whole_numbers(column.to_pylist(), str(name), wrong)
-    return np.asarray(numbers), wrong
-
-
-def _whole_numbers(values: list[Any], name: str, wrong: dict[int, str]) -> tuple[NDArray[np.int64], dict[int, str]]:
-    out = np.zeros(len(values), np.int64)
-    for row, value in enumerate(values):
-        try:
-            if value is not None:
-                out[row] = int(value)
-                if isinstance(value, float) and not value.is_integer():
-                    raise ValueError(value)
-        except (ValueError, OverflowError, TypeError):
-            wrong[row] = f"{name} is {value!r}, expected a whole number"
-    return out, wrong
+        return np.array(as_text_ids(column).to_pylist(), dtype=object), wrong
+    numbers = as_whole_ids(column)
+    strange = np.flatnonzero(np.asarray(numbers.is_null()) & np.asarray(column.is_valid()))
+    if not wrong and not len(strange):
+        return np.asarray(numbers), wrong
+    ids = np.array(numbers.to_pylist(), dtype=object)
+    for row, value in zip(strange.tolist(), column.take(strange).to_pylist(), strict=True):
+        ids[row] = value  # as it is written, for the list of rejects: a number of ours may be a node's
+        wrong[row] = f"{name} is {value!r}, expected a whole number"
+    return ids, wrong

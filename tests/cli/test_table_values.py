@@ -1,0 +1,135 @@
+"""Values that look like something else: ids, categories and classes of tables that a user has, through the commands."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from gsparc.tables.model import TableModel
+
+FIT = ("--backbone", "mlp", "--max-steps", "3", "--task", "classes", "-q")
+N = 40
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> Path:
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def rows(ids: list[object], **more: list[object]) -> list[dict[str, object]]:
+    """Rows of two classes that a number tells apart."""
+    plain = {"id": ids, "cls": [f"c{i % 2}" for i in range(len(ids))], "x": [i % 2 + 0.01 * i for i in range(len(ids))]}
+    table = plain | more
+    return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+
+
+def ring(ids: list[object]) -> list[dict[str, object]]:
+    """Each row with the next but one, which is of its class."""
+    return [{"source": a, "target": b} for a, b in zip(ids, ids[2:] + ids[:2], strict=True)]
+
+
+@pytest.fixture
+def fit(inside, tmp_path: Path):
+    """Fit a model in ``tmp_path/model``; gives it and what was said."""
+
+    def run(nodes: list[dict[str, object]], edges: list[dict[str, object]], *more: object) -> tuple[TableModel, str]:
+        files = ("--nodes", write(tmp_path / "nodes.csv", nodes), "--edges", write(tmp_path / "edges.csv", edges))
+        quiet = [word for word in FIT if word != "-q" or "-v" not in more]
+        more = tuple(word for word in more if word != "-v")
+        done = inside("fit", *files, "--target", "cls", *quiet, *more, "-o", tmp_path / "model")
+        assert done.returncode == 0, done.stderr
+        return TableModel.load(tmp_path / "model"), done.stderr
+
+    return run
+
+
+def linked(model: TableModel) -> set[frozenset[object]]:
+    assert model.graph is not None
+    names = model.node_ids.tolist()
+    return {frozenset((names[i], names[int(j)])) for i in range(len(names)) for j in model.graph.neighbors(i)}
+
+
+def pairs(edges: list[dict[str, object]]) -> set[frozenset[object]]:
+    return {frozenset(edge.values()) for edge in edges}
+
+
+def test_ids_that_a_missing_value_made_floats(fit) -> None:
+    ids = list(range(1, N + 1))
+    edges = [{"source": f"{e['source']}.0", "target": e["target"]} for e in ring(ids)]
+    model, _ = fit(rows([f"{i}.0" for i in ids]), [*edges, {"source": "", "target": 3}])
+    assert model.columns.id == "id"
+    assert sorted(model.node_ids.tolist()) == ids
+    assert linked(model) == pairs(ring(ids))
+
+
+def test_shuffled_numbers_that_edges_name_are_ids(fit) -> None:
+    order = [(7 * i) % N for i in range(N)]
+    nodes = [{("customer" if key == "id" else key): value for key, value in row.items()} for row in rows(order)]
+    model, said = fit(nodes, ring(order), "-v")
+    assert "note: every name in the edges is in column 'customer'" in said
+    assert linked(model) == pairs(ring(order))
+    model, said = fit(nodes, ring(order), "-v", "--numeric", "customer")
+    assert "no column of the nodes is an id, so edges name rows by their number, from 0" in said
+    assert model.columns.id is None
+
+
+def test_categories_keep_their_text(fit, inside, tmp_path: Path) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    nodes = rows(ids, version=[("1.10", "1.20")[i % 2] for i in range(N)])
+    model, _ = fit(nodes, ring(ids), "--categorical", "version")
+    assert {"version=1.10", "version=1.20"} <= set(model.preprocess.feature_names.tolist())
+    X, _, known = model.preprocess.transform_known(records(nodes))
+    assert known.tolist() == [1.0] * N
+    done = inside("evaluate", tmp_path / "model", tmp_path / "nodes.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    assert X.shape[0] == N
+
+
+def records(nodes: list[dict[str, object]]):
+    """The rows as a stream gives them: every value is text."""
+    import pyarrow as pa
+
+    return pa.table({name: [str(row[name]) for row in nodes] for name in nodes[0]})
+
+
+def test_names_that_look_like_numbers(fit, inside, tmp_path: Path) -> None:
+    ids = [f"{i}{'EA'[i % 2]}{i % 7}" for i in range(N)]
+    model, _ = fit(rows(ids), ring(ids))
+    assert sorted(model.node_ids.tolist()) == sorted(ids)
+    more = write(tmp_path / "more.csv", rows(["90E3", "91E3", "2E2"]))
+    edges = write(
+        tmp_path / "more_edges.csv", [{"source": "90E3", "target": "2E2"}, {"source": "91E3", "target": "4E4"}]
+    )
+    done = inside("predict", tmp_path / "model", more, "--edges", edges, "-o", tmp_path / "out.csv")
+    assert done.returncode == 0, done.stderr
+    assert "note: 2 of 2 edges join a row to a known node" in done.stderr
+    assert [row["id"] for row in read(tmp_path / "out.csv")] == ["90E3", "91E3", "2E2"]
+    assert "1 of the rows are in the model" in inside("evaluate", tmp_path / "model", more).stderr
+    done = inside("grow", tmp_path / "model", "--nodes", more, "--edges", edges)
+    assert done.returncode == 0, done.stderr
+    grown = TableModel.load(tmp_path / "model")
+    assert grown.node_ids[-2:].tolist() == ["90E3", "91E3"]
+    assert len(grown.node_ids) == N + 2
+    assert {frozenset(("90E3", "2E2")), frozenset(("91E3", "4E4"))} <= linked(grown)
+
+
+def test_ids_of_a_model_of_whole_numbers(fit, inside, tmp_path: Path) -> None:
+    fit(rows(list(range(N))), ring(list(range(N))))
+    new = write(tmp_path / "new.csv", rows(["50", "12.0", "1_0", "", "x", "12.5", "99999999999999999999"]))
+    done = inside("predict", tmp_path / "model", new, "-o", tmp_path / "out.csv")
+    assert done.returncode == 0, done.stderr
+    assert [row["id"] for row in read(tmp_path / "out.csv")] == ["50", "12"]
+    rejected = [(row["id"], row["reason"]) for row in read(tmp_path / "out.rejects.csv")]
+    assert [name for name, _ in rejected] == ["1_0", "", "x", "12.5", "99999999999999999999"]
+    assert rejected[0][1] == "id is '1_0', expected a whole number"
+    assert rejected[1][1] == "id is missing"
