@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,14 +27,14 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def rows(ids: list[object], **more: list[object]) -> list[dict[str, object]]:
+def rows(ids: list[Any], **more: list[Any]) -> list[dict[str, object]]:
     """Rows of two classes that a number tells apart."""
     plain = {"id": ids, "cls": [f"c{i % 2}" for i in range(len(ids))], "x": [i % 2 + 0.01 * i for i in range(len(ids))]}
     table = plain | more
     return [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
 
 
-def ring(ids: list[object]) -> list[dict[str, object]]:
+def ring(ids: list[Any]) -> list[dict[str, object]]:
     """Each row with the next but one, which is of its class."""
     return [{"source": a, "target": b} for a, b in zip(ids, ids[2:] + ids[:2], strict=True)]
 
@@ -133,3 +134,20 @@ def test_ids_of_a_model_of_whole_numbers(fit, inside, tmp_path: Path) -> None:
     assert [name for name, _ in rejected] == ["1_0", "", "x", "12.5", "99999999999999999999"]
     assert rejected[0][1] == "id is '1_0', expected a whole number"
     assert rejected[1][1] == "id is missing"
+
+
+@pytest.mark.parametrize(
+    ("values", "names"), [((-1, 1), ["-1", "1"]), (("False", "True"), ["false", "true"]), ((0, 1), ["0", "1"])]
+)
+def test_classes_of_other_kinds(fit, inside, tmp_path: Path, values: tuple, names: list[str]) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    nodes = rows(ids, cls=[values[i % 2] for i in range(N)])
+    model, said = fit(nodes, ring(ids), "-v")
+    assert model.class_names is not None
+    assert [str(name) for name in model.class_names] == names
+    assert ("note: -1 is a class in column 'cls', of 20 rows" in said) == (-1 in values)
+    done = inside("predict", tmp_path / "model", tmp_path / "nodes.csv", "-o", tmp_path / "out.csv")
+    assert done.returncode == 0, done.stderr
+    assert {row["class"] for row in read(tmp_path / "out.csv")} <= set(names)
+    done = inside("evaluate", tmp_path / "model", tmp_path / "nodes.csv")
+    assert "of a class that the model does not know" not in done.stderr

@@ -73,7 +73,7 @@ def test_columns_of_lists_are_features(kind):
     [
         ([5, 2, -1], [1, 0, -1], ["2", "5"]),
         ([1.0, None, 0.0], [1, -1, 0], ["0", "1"]),
-        ([True, False, None], [1, 0, -1], ["0", "1"]),
+        ([True, False, None], [1, 0, -1], ["false", "true"]),
         (pa.array(["b", "a", "b"]).dictionary_encode(), [1, 0, 1], ["a", "b"]),
     ],
 )

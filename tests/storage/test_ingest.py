@@ -18,6 +18,8 @@ from gsparc import FeatureError, Graph, GraphError, InputError, OutputError, Sto
 from gsparc.storage import IngestSettings, ingest
 from gsparc.storage._edges import _joined, connect
 from gsparc.storage.ingesting import check_ingest_memory
+from gsparc.tables.joining import read_labels
+from gsparc.tables.reading import read_table
 
 NODES = {"id": [30, 10, 20, 40], "size": [1.0, 2.0, 4.0, 7.5], "label": ["b", "a", None, "b"]}
 EDGES = {"source": [30, 10, 20, 20, 10], "target": [10, 30, 20, 40, 20]}
@@ -264,3 +266,27 @@ def test_categories_that_look_like_numbers_keep_their_text(tmp_path: Path) -> No
     X = np.asarray(store.X)
     assert X.shape == (20, 3)
     assert sorted(X[:, :2].sum(axis=0).tolist()) == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "codes"),
+    [
+        (["-1", "1.0", "", "1"], [-1, 1], [0, 1, -1, 1]),
+        (["True", "FALSE", "", "true"], ["false", "true"], [1, 0, -1, 1]),
+    ],
+)
+def test_classes_are_those_of_a_fit(tmp_path: Path, values: list[str], names: list[Any], codes: list[int]) -> None:
+    lines = [f"{name},{size},{value}" for name, size, value in zip("abcd", (1, 2, 4, 7), values, strict=True)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,size,kind", *lines]))
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nb,c\n")
+    said: list[str] = []
+    tables = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    store = ingest(
+        *tables, tmp_path / "store", IngestSettings(target="kind"), stage=lambda words, _: said.append(words)
+    )
+    assert store.y is not None
+    assert store.y.tolist() == codes
+    assert store.meta["class_names"] == names
+    found = read_labels(read_table(tables[0]), "kind")
+    assert (found.codes.tolist(), found.names.tolist()) == (codes, names)
+    assert any("-1 is a class in column 'kind', of 1 rows" in words for words in said) == (-1 in names)

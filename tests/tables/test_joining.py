@@ -8,7 +8,7 @@ import pytest
 
 from gsparc.exceptions import GraphError, InputError, LabelError
 from gsparc.tables.columns import EdgeColumns
-from gsparc.tables.joining import Ids, join_edges, node_ids, read_labels
+from gsparc.tables.joining import Ids, join_edges, minus_one_note, node_ids, read_labels
 
 ENDS = EdgeColumns("a", "b", None)
 
@@ -86,10 +86,26 @@ def test_rows_without_an_id_or_with_one_twice_are_named() -> None:
 def test_classes_keep_their_kind() -> None:
     words = read_labels(pa.table({"y": ["b", None, "a", ""]}), "y")
     assert (words.codes.tolist(), words.names.tolist()) == ([1, -1, 0, -1], ["a", "b"])
-    numbers = read_labels(pa.table({"y": [5, -1, 3, None]}), "y")
-    assert (numbers.codes.tolist(), numbers.names.tolist()) == ([1, -1, 0, -1], [3, 5])
+    numbers = read_labels(pa.table({"y": [5, 4, 3, None]}), "y")
+    assert (numbers.codes.tolist(), numbers.names.tolist()) == ([2, 1, 0, -1], [3, 4, 5])
     assert numbers.names.dtype == np.int64
     with pytest.raises(LabelError, match="not whole"):
         read_labels(pa.table({"y": [0.5, 1.0]}), "y")
     with pytest.raises(LabelError, match="column 'y' holds list"):
         read_labels(pa.table({"y": [[1], [2]]}), "y")
+
+
+@pytest.mark.parametrize(("values", "said"), [([1, -1, 0, -1, None], True), ([1, -2, -1, 0, None], False)])
+def test_minus_one_is_a_class_and_said_to_be(values: list, said: bool) -> None:
+    found = read_labels(pa.table({"y": values}), "y")
+    assert found.names.tolist() == sorted({value for value in values if value is not None})
+    assert [None if code < 0 else int(found.names[code]) for code in found.codes] == values
+    note = minus_one_note(found, "y")
+    assert (note is not None) == said
+    assert note is None or note.startswith("-1 is a class in column 'y', of 2 rows")
+
+
+@pytest.mark.parametrize("values", [[True, False, None], ["True", "False", None], ["TRUE", "false", ""]])
+def test_true_and_false_have_one_name(values: list) -> None:
+    found = read_labels(pa.table({"y": values}), "y")
+    assert (found.codes.tolist(), found.names.tolist()) == ([1, 0, -1], ["false", "true"])

@@ -158,17 +158,23 @@ def _looks_like_classes(column: pa.ChunkedArray) -> bool:
     return whole and len(values) <= max(_FEW, math.isqrt(len(column)))
 
 
-def encode_labels(column: pa.ChunkedArray, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Classes as 0, 1, ... in sorted order of their values, -1 where missing; and their names."""
+def encode_labels(
+    column: pa.ChunkedArray, name: str, *, negative: bool = False
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Classes as 0, 1, ... in sorted order of their values, -1 where missing; and their names.
+
+    Among whole numbers -1 is no class and less than that an error, unless ``negative`` ones are classes too. True and
+    false are called ``true`` and ``false``.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     present = np.array(column.is_valid())
     if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
+        column = column.cast(pa.string())  # false and true
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         values = column.cast(pa.float64()).to_numpy()  # NaN where missing
-        present &= np.isfinite(values) & (values != -1)
-        if (values[present] < 0).any():
+        present &= np.isfinite(values) & (negative | (values != -1))
+        if not negative and (values[present] < 0).any():
             raise LabelError(
                 f"column {name!r} holds the class {values[present].min():g}; classes are 0 or more, -1 is "
                 "unlabelled. Pass strings, or label= (--label) to name another column."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,7 @@ from gsparc.storage._inputs import HoldOut, is_text_file, node_batches
 from gsparc.tables._id_values import as_whole_ids, text_values
 from gsparc.tables._types import is_list, is_number
 from gsparc.tables.columns import Columns
-from gsparc.tables.joining import read_labels
+from gsparc.tables.joining import minus_one_words, read_labels
 from gsparc.tables.preprocess import Preprocessor
 from gsparc.tables.reading import row_numbers
 
@@ -68,6 +69,8 @@ def write_nodes(
     said = {"nodes": split.rows, "missing": features.missing, "class_names": None, "ids": "positions"}
     if labels is not None:
         said["class_names"] = labels.finish(any(is_text_file(file) for file in files))
+        if [name for name in said["class_names"] if isinstance(name, int) and name < 0] == [-1]:
+            said["note"] = minus_one_words(labels.minus_one, str(columns.target))
     if ids is not None:
         said["ids"] = ids.kind
     (folder / "preprocess.skops").write_bytes(preprocess.to_bytes())
@@ -215,37 +218,37 @@ class _Classes:
     def __init__(self, folder: Path, name: str, stack: ExitStack) -> None:
         self._path, self._name = folder / "labels.npy", name
         self._writer = stack.enter_context(NpyWriter(self._path, np.int32))
+        self.minus_one = 0  # rows of the class -1
         self._codes: dict[Any, int] = {}
+        self._counts: Counter[Any] = Counter()
 
     def add(self, batch: pa.RecordBatch, file: Path) -> NDArray[np.int32]:
         if self._name not in batch.schema.names:
             raise InputError(f"{file} has no column {self._name!r}, which holds the classes.")
         found = read_labels(pa.Table.from_batches([batch]), self._name)
-        names = found.names.tolist()  # "-1" of a text file is no class, as -1 in a column of numbers
-        own = [-1 if name == "-1" else self._codes.setdefault(name, len(self._codes)) for name in names]
+        names = found.names.tolist()
+        self._counts.update(dict(zip(names, np.bincount(found.codes[found.codes >= 0]).tolist(), strict=True)))
+        own = [self._codes.setdefault(name, len(self._codes)) for name in names]
         codes = np.array([*own, -1], np.int32)[found.codes]
         self._writer.append(codes)
         return codes
 
     def finish(self, text: bool) -> list[Any]:
         """Names in their order; those of a text file are numbers where all of them are whole."""
-        names = list(self._codes)
-        shown = [int(name) for name in names] if text and all(_is_whole(name) for name in names) else names
+        shown: list[Any] = list(self._codes)
+        whole = as_whole_ids(pa.array([str(name) for name in shown], pa.string())).to_pylist() if text else [None]
+        if None not in whole:
+            shown = whole
         if len({type(name) for name in shown}) > 1:
             shown = [str(name) for name in shown]
-        order = sorted(range(len(shown)), key=shown.__getitem__)
-        number = np.empty(len(order) + 1, np.int32)
-        number[order] = np.arange(len(order), dtype=np.int32)
-        number[-1] = -1
+        kept = sorted(set(shown))
+        place = {name: code for code, name in enumerate(kept)}  # 1 and 1.0 of a text file are one
+        self.minus_one = sum(self._counts[old] for old, name in zip(self._codes, shown, strict=True) if name == -1)
+        number = np.array([*(place[name] for name in shown), -1], np.int32)
         with open(self._path, "r+b") as stream:  # not mapped: a disk that fills up would end the process
-            place = stream.seek(np.load(self._path, mmap_mode="r", allow_pickle=False).offset)
+            at = stream.seek(np.load(self._path, mmap_mode="r", allow_pickle=False).offset)
             while part := stream.read(1 << 24):
-                stream.seek(place)
-                place += stream.write(number[np.frombuffer(part, np.int32)].tobytes())
-                stream.seek(place)
-        return [shown[place] for place in order]
-
-
-def _is_whole(name: Any) -> bool:
-    text = str(name)
-    return text.lstrip("-").isdigit() and str(int(text)) == text
+                stream.seek(at)
+                at += stream.write(number[np.frombuffer(part, np.int32)].tobytes())
+                stream.seek(at)
+        return kept

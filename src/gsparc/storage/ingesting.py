@@ -256,7 +256,10 @@ class _Run:
 
         outputs = ["features.npy", "features_indptr.npy", "features_indices.npy", "features_data.npy", "ids.npy"]
         outputs += ["ids.arrow", "labels.npy", "split.npy", "preprocess.skops"]
-        return self._stage("nodes", "reading the nodes", 0.05, outputs, work)
+        found = self._stage("nodes", "reading the nodes", 0.05, outputs, work)
+        if "note" in found:
+            self.stage(f"note: {found['note']}", 0.05)
+        return found
 
     def _join(self, columns: Columns, ends: EdgeColumns, nodes: dict[str, Any]) -> dict[str, Any]:
         def work() -> dict[str, Any]:

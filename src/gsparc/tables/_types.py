@@ -12,6 +12,7 @@ import pyarrow.compute as _compute
 
 __all__ = [
     "MISSING",
+    "TRUTH",
     "as_strings",
     "infer_types",
     "is_list",
@@ -30,7 +31,7 @@ pc: Any = _compute  # its functions are made at run time, which type checkers ca
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "#N/A")  # no number, and no mistake
 _WHOLE = r"^-?(0|[1-9][0-9]{0,18})$"  # "007" is a name, and 20 digits are one too
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(inf|Inf|INF|infinity|Infinity)$"
-_TRUTH = r"^(true|false|True|False|TRUE|FALSE)$"
+TRUTH = r"^(true|false|True|False|TRUE|FALSE)$"
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -129,7 +130,7 @@ def _inferred(column: pa.ChunkedArray) -> pa.ChunkedArray:
     present = column.filter(pc.and_kleene(pc.invert(missing), column.is_valid()))
     if not len(present):
         return column
-    for pattern, kind in ((_WHOLE, pa.int64()), (_NUMBER, pa.float64()), (_TRUTH, pa.bool_())):
+    for pattern, kind in ((_WHOLE, pa.int64()), (_NUMBER, pa.float64()), (TRUTH, pa.bool_())):
         if not _first_fits(present, pattern) or not _all(pc.match_substring_regex(present, pattern)):
             continue
         if kind == pa.float64() and not _all(pc.match_substring_regex(present, r"[.eEnN]")):

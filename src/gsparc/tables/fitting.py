@@ -16,7 +16,7 @@ from gsparc._validation import check_count, check_name, check_share
 from gsparc.exceptions import FeatureError, GraphError, InputError, LabelError
 from gsparc.graph import Graph
 from gsparc.splits import ColdStartSplit
-from gsparc.tables.joining import EdgeList, Ids, Labels, join_edges, node_ids, read_labels
+from gsparc.tables.joining import EdgeList, Ids, Labels, join_edges, minus_one_note, node_ids, read_labels
 from gsparc.tables.preprocess import Preprocessor
 from gsparc.tables.reading import place_of
 from gsparc.tables.stages import Progress, Stages, identity
@@ -132,7 +132,7 @@ def prepare(
     ids = node_ids(nodes, columns.id)
     labels = read_labels(nodes, columns.target) if columns.target and "classes" in settings.tasks else None
     joined = join_edges(edges, edge_columns, Ids(ids))
-    notes = joined.sentences()
+    notes = [*_class_notes(labels, columns), *joined.sentences()]
     for note in notes:
         say(note)
     graph = joined.graph(ids)
@@ -147,6 +147,11 @@ def prepare(
     if bad:
         material = _without_bad(material, say)
     return _checked(material, columns)
+
+
+def _class_notes(labels: Labels | None, columns: Columns) -> list[str]:
+    note = None if labels is None else minus_one_note(labels, str(columns.target))
+    return [] if note is None else [note]
 
 
 def refuse_infinite(nodes: pa.Table, columns: Columns) -> None:

@@ -12,6 +12,7 @@ from gsparc._ids import as_id_column, as_node_ids
 from gsparc.exceptions import GraphError, InputError, LabelError
 from gsparc.graph import Graph
 from gsparc.tables._id_values import as_text_ids, as_whole_ids, text_values
+from gsparc.tables._types import TRUTH, is_text
 from gsparc.tables.reading import place_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,17 @@ if TYPE_CHECKING:
 
     from gsparc.tables.columns import EdgeColumns
 
-__all__ = ["EdgeList", "Ids", "Labels", "join_edges", "node_ids", "read_labels", "text_values"]
+__all__ = [
+    "EdgeList",
+    "Ids",
+    "Labels",
+    "join_edges",
+    "minus_one_note",
+    "minus_one_words",
+    "node_ids",
+    "read_labels",
+    "text_values",
+]
 
 Ints = NDArray[np.int64]
 
@@ -220,7 +231,9 @@ class Labels:
 
 
 def read_labels(table: pa.Table, name: str) -> Labels:
-    """The classes in a column; whole numbers stay numbers, and -1 among them is no class.
+    """The classes in a column; whole numbers stay numbers, -1 among them is a class, and what is missing is none.
+
+    True and false are called ``true`` and ``false``, whether a column holds truth values or their names.
 
     Examples
     --------
@@ -238,6 +251,30 @@ def read_labels(table: pa.Table, name: str) -> Labels:
         raise LabelError(
             f"column {name!r} holds {column.type}; classes are strings or whole numbers. Name another with --target."
         )
-    codes, names = encode_labels(column, name)
+    codes, names = encode_labels(_with_one_truth(column), name, negative=True)
     numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     return Labels(codes, names.astype(np.int64) if numeric and len(names) else names)
+
+
+def _with_one_truth(column: Any) -> Any:
+    """A column of text in which True, TRUE and the like are in small letters, as a column of truth values is read."""
+    import pyarrow.compute as pc
+
+    if not is_text(column.type):
+        return column
+    truth = pc.call_function("match_substring_regex", [column], pc.MatchSubstringOptions(TRUTH))
+    return pc.call_function("if_else", [truth, pc.call_function("utf8_lower", [column]), column])
+
+
+def minus_one_note(labels: Labels, name: str) -> str | None:
+    """That -1 is a class, where it is the only number below zero: elsewhere it often says that there is none."""
+    if labels.names.dtype.kind != "i" or labels.names[labels.names < 0].tolist() != [-1]:
+        return None
+    return minus_one_words(int((labels.codes == np.flatnonzero(labels.names == -1)[0]).sum()), name)
+
+
+def minus_one_words(count: int, name: str) -> str:
+    """The sentence of :func:`minus_one_note`."""
+    return (
+        f"-1 is a class in column {name!r}, of {count:,} rows; where it means that there is none, leave the cell empty"
+    )
