@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 import zipfile
 from datetime import date
 from pathlib import Path
@@ -627,6 +629,23 @@ def test_damaged_bytes_are_refused_or_harmless(data: st.DataObject) -> None:
 
 
 BYTES = FITTED.to_bytes()
+
+
+def test_the_bytes_do_not_depend_on_the_process() -> None:
+    program = (
+        "import hashlib, sys; junk = [object() for _ in range(int(sys.argv[1]))]\n"
+        "import pyarrow as pa; from gsparc.tables.columns import Columns\n"
+        "from gsparc.tables.preprocess import Preprocessor\n"
+        "table = pa.table({'words': ['red fish', 'blue fish'], 'kind': ['a', 'b'], 'size': [1.0, 2.5]})\n"
+        "columns = Columns(text=('words',), categorical=('kind',), numeric=('size',))\n"
+        "data = Preprocessor.fit(table, columns).to_bytes(); print(hashlib.sha256(data).hexdigest())"
+    )
+    made = {
+        subprocess.run([sys.executable, "-c", program, str(n)], capture_output=True, text=True, check=True).stdout
+        for n in (0, 100_000)
+    }
+    assert len(made) == 1
+    assert "_stop_words_id" not in json.dumps(schema_of(BYTES))
 
 
 def test_equal_fits_are_equal_bytes() -> None:

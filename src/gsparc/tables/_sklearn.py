@@ -43,6 +43,7 @@ def fit_words(
         vectorizer.vocabulary_ = {str(word): int(column) for word, column in vectorizer.vocabulary_.items()}
         vectorizer.vocabulary = None  # one copy is enough
         fitted.transformers[place][1].vocabulary = None
+        vars(vectorizer).pop("_stop_words_id", None)  # a place in memory: another number in each process
     return fitted
 
 
