@@ -290,3 +290,16 @@ def test_classes_are_those_of_a_fit(tmp_path: Path, values: list[str], names: li
     found = read_labels(read_table(tables[0]), "kind")
     assert (found.codes.tolist(), found.names.tolist()) == (codes, names)
     assert any("-1 is a class in column 'kind', of 1 rows" in words for words in said) == (-1 in names)
+
+
+@pytest.mark.parametrize("names", ["abcd", ["30", "10", "20", "40"], ["0", "1", "2", "3"]])
+def test_an_edge_list_without_a_header_is_noticed(tmp_path: Path, names: list[str]) -> None:
+    pq.write_table(
+        pa.table({"id": [int(n) if n.isdigit() else n for n in names], "size": [1.0, 2.0, 4.0, 7.5]}),
+        tmp_path / "nodes.parquet",
+    )
+    (tmp_path / "edges.csv").write_text(f"{names[0]},{names[1]}\n{names[1]},{names[2]}\n")
+    said: list[str] = []
+    tables = tmp_path / "nodes.parquet", tmp_path / "edges.csv"
+    ingest(*tables, tmp_path / "store", stage=lambda words, _: said.append(words))
+    assert any("if the file has no header, its first edge" in words for words in said)

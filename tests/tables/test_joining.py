@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from gsparc.exceptions import GraphError, InputError, LabelError
 from gsparc.tables.columns import EdgeColumns
 from gsparc.tables.joining import Ids, join_edges, minus_one_note, node_ids, read_labels
+from gsparc.tables.reading import read_table
 
 ENDS = EdgeColumns("a", "b", None)
 
@@ -109,3 +112,13 @@ def test_minus_one_is_a_class_and_said_to_be(values: list, said: bool) -> None:
 def test_true_and_false_have_one_name(values: list) -> None:
     found = read_labels(pa.table({"y": values}), "y")
     assert (found.codes.tolist(), found.names.tolist()) == ([1, 0, -1], ["false", "true"])
+
+
+@pytest.mark.parametrize(("names", "said"), [("p,q", True), ("p,target", False), ("source,target", False)])
+def test_an_edge_list_without_a_header_is_noticed(tmp_path: Path, names: str, said: bool) -> None:
+    (tmp_path / "edges.csv").write_text(f"{names}\nq,r\n")
+    table = read_table(tmp_path / "edges.csv")
+    found = join_edges(table, EdgeColumns(*names.split(",")), Ids(np.array(["p", "q", "r"])))
+    assert any("if the file has no header, its first edge was taken for one" in s for s in found.sentences()) == said
+    kept = pa.table(table.columns, names=table.column_names)  # names of columns in memory are no row of a file
+    assert join_edges(kept, EdgeColumns(*names.split(",")), Ids(np.array(["p", "q", "r"]))).header is None

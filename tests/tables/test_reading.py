@@ -437,3 +437,12 @@ def test_a_row_of_a_stack_of_files_is_found_in_its_own(tmp_path: Path) -> None:
         (str(tmp_path / "b.csv"), 1),
         (str(tmp_path / "b.csv"), 3),
     ]
+
+
+@pytest.mark.parametrize("start", ["# Directed graph: each pair once", "#a\n#b"])
+def test_comments_before_the_header_are_refused(tmp_path: Path, start: str) -> None:
+    (tmp_path / "edges.tsv").write_text(f"{start}\n0\t1\n")
+    with pytest.raises(InputError, match=r"begins with a comment.*Take the lines with # out"):
+        read_table(tmp_path / "edges.tsv")
+    (tmp_path / "edges.tsv").write_text("#id\tsize\n0\t1\n")  # a name that begins so
+    assert read_table(tmp_path / "edges.tsv").column_names == ["#id", "size"]

@@ -25,8 +25,10 @@ from gsparc.storage._inputs import column_batches
 from gsparc.tables._id_values import as_text_ids, as_whole_ids, text_values
 from gsparc.tables._types import is_number
 from gsparc.tables.columns import EdgeColumns
+from gsparc.tables.joining import header_words
+from gsparc.tables.reading import file_format
 
-__all__ = ["DATABASE", "connect", "join_edges", "refuse_repeated_ids", "write_csr"]
+__all__ = ["DATABASE", "connect", "header_note", "join_edges", "refuse_repeated_ids", "write_csr"]
 
 Progress = Callable[[int], object]
 DATABASE = "edges.duckdb"
@@ -132,6 +134,24 @@ def join_edges(
     if not stream.rows:
         raise GraphError("the edge tables have no rows; one row an edge was expected.")
     return _counts(base, stream, files, columns, nodes, kind, dangling)
+
+
+def header_note(base: Any, files: list[Path], columns: EdgeColumns, nodes: int, kind: str) -> str | None:
+    """That the columns of an edge list are called as two nodes are, where a text file has such a header."""
+    names = [columns.source, columns.target]
+    if not any(file_format(file) in (".csv", ".tsv") for file in files):
+        return None
+    if kind != "strings":
+        whole = as_whole_ids(pa.array(names))
+        if whole.null_count:
+            return None
+        names = [str(number) for number in whole.to_pylist()]
+    if kind == "positions":
+        found = all(0 <= int(name) < nodes for name in names)
+    else:
+        query = "SELECT count(DISTINCT id) FROM names WHERE CAST(id AS VARCHAR) IN (?, ?)"
+        found = base.execute(query, names).fetchall()[0][0] == 2
+    return header_words(columns.source, columns.target) if found else None
 
 
 def _joined(kind: str, nodes: int, weighted: bool) -> str:

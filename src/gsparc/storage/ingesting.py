@@ -18,7 +18,7 @@ from gsparc._store import FORMAT_VERSION, STORE, WORK, Store, file_checksum, ope
 from gsparc._validation import check_memory, check_name, check_share
 from gsparc._version import __version__
 from gsparc.exceptions import InputError, OutputError
-from gsparc.storage._edges import DATABASE, connect, join_edges, refuse_repeated_ids, write_csr
+from gsparc.storage._edges import DATABASE, connect, header_note, join_edges, refuse_repeated_ids, write_csr
 from gsparc.storage._inputs import HoldOut, check_alike, node_batches, rows_in, sample_nodes
 from gsparc.storage._nodes import write_nodes
 from gsparc.tables._types import infer_types
@@ -266,8 +266,11 @@ class _Run:
             def join(base: Any) -> dict[str, Any]:
                 if nodes["ids"] != "positions":
                     refuse_repeated_ids(base, self.path, nodes["ids"], str(columns.id))
-                asked = (ends, nodes["nodes"], nodes["ids"], self.settings.dangling, self.progress)
-                return join_edges(base, self.files["edges"], *asked)
+                files, named = self.files["edges"], (ends, nodes["nodes"], nodes["ids"])
+                note = header_note(base, files, *named)
+                if note is not None:
+                    self.stage(f"note: {note}", 0.3)
+                return join_edges(base, files, *named, self.settings.dangling, self.progress)
 
             return self._with_base(join, fresh=True)
 

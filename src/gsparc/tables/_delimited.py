@@ -69,6 +69,11 @@ def _start(
         if not rest:
             return None, rest
         data = rest
+    if re.match(rb"#\s", first) or (first.startswith(b"#") and rest.startswith(b"#")):
+        raise InputError(
+            f"{path} begins with a comment ({first[:40].decode('utf-8', 'replace').strip()!r}), a header line was "
+            "expected. Take the lines with # out, and write one with the names of the columns first."
+        )
     try:
         header = first.decode("utf-8").rstrip("\r")
     except UnicodeDecodeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from gsparc.exceptions import GraphError, InputError, LabelError
 from gsparc.graph import Graph
 from gsparc.tables._id_values import as_text_ids, as_whole_ids, text_values
 from gsparc.tables._types import TRUTH, is_text
-from gsparc.tables.reading import place_of
+from gsparc.tables.reading import file_format, files_of, place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +25,7 @@ __all__ = [
     "EdgeList",
     "Ids",
     "Labels",
+    "header_words",
     "join_edges",
     "minus_one_note",
     "minus_one_words",
@@ -123,6 +125,7 @@ class EdgeList:
     weights: NDArray[np.float32] | None
     counts: dict[str, int]
     examples: list[str]  # a few ends that no node has
+    header: tuple[str, str] | None = None  # names of the columns of a text file that are themselves ids
 
     def __len__(self) -> int:
         return len(self.source)
@@ -134,7 +137,7 @@ class EdgeList:
 
     def sentences(self) -> list[str]:
         """What was left out, said plainly; nothing where nothing was."""
-        counts, said = self.counts, []
+        counts, said = self.counts, [] if self.header is None else [header_words(*self.header)]
         for key, words in (
             ("unknown", "name a node that is not known"),
             ("missing", "have no source or no target"),
@@ -172,7 +175,23 @@ def join_edges(edges: pa.Table, columns: EdgeColumns, ids: Ids, *, need: bool = 
     examples = _strangers(ends, source_unknown=ids, rows=np.flatnonzero(unknown)[:50])
     if need and not len(source):
         raise GraphError(_nothing_left(counts, columns, examples))
-    return EdgeList(source, target, None if weights is None else weights[keep], counts, examples)
+    kept = None if weights is None else weights[keep]
+    return EdgeList(source, target, kept, counts, examples, _nodes_in_header(edges, columns, ids))
+
+
+def _nodes_in_header(edges: pa.Table, columns: EdgeColumns, ids: Ids) -> tuple[str, str] | None:
+    """The names of the two columns, where a text file has them and nodes are called so."""
+    names = (columns.source, columns.target)
+    text = any(file_format(Path(file)) in (".csv", ".tsv") for file in files_of(edges))
+    return names if text and (ids.find(list(names)) >= 0).all() else None
+
+
+def header_words(source: str, target: str) -> str:
+    """What to say of an edge list that seems to have no header."""
+    return (
+        f"the columns of the edges are called {source!r} and {target!r}, as two nodes are: if the file has no header, "
+        "its first edge was taken for one and is lost. Add a line such as source,target"
+    )
 
 
 def _weights(edges: pa.Table, name: str | None) -> tuple[NDArray[np.float32] | None, NDArray[np.bool_]]:
