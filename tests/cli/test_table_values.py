@@ -151,3 +151,21 @@ def test_classes_of_other_kinds(fit, inside, tmp_path: Path, values: tuple, name
     assert {row["class"] for row in read(tmp_path / "out.csv")} <= set(names)
     done = inside("evaluate", tmp_path / "model", tmp_path / "nodes.csv")
     assert "of a class that the model does not know" not in done.stderr
+
+
+def test_where_every_row_is_rejected_the_old_output_stays(fit, inside, tmp_path: Path) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    fit(rows(ids), ring(ids))
+    (tmp_path / "out.csv").write_text("the old output")
+    bad = write(tmp_path / "bad.csv", rows(["a", "b"], x=["much", "more"]))
+    done = inside("predict", tmp_path / "model", bad, "-o", tmp_path / "out.csv", "-q")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: none of the 2 rows can be used" in done.stderr
+    assert "row 1: x is 'much', expected a number" in done.stderr
+    assert (tmp_path / "out.csv").read_text() == "the old output"
+    assert len(read(tmp_path / "out.rejects.csv")) == 2
+    done = inside("grow", tmp_path / "model", "--nodes", bad, "-o", tmp_path / "grown")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: none of the 2 rows can be used" in done.stderr
+    assert not (tmp_path / "grown").exists()
+    assert len(read(tmp_path / "grown.rejects.csv")) == 2

@@ -38,7 +38,7 @@ def run(
     from gsparc.model_store import check_target
     from gsparc.tables.reading import Reject, place_of
     from gsparc.tables.typing import read_more_edges, read_more_rows
-    from gsparc.tables.writing import RejectsFile
+    from gsparc.tables.writing import RejectsFile, all_rejected
 
     start = time.perf_counter()
     target = output or model_folder
@@ -53,6 +53,8 @@ def run(
         for row, reason in bad.items():
             file, number = place_of(table, row)
             rejects.add(Reject(file or str(nodes), number, ids[row], reason))
+    if rejects.count == document["rows"]:
+        raise all_rejected(rejects, f"{target} was not written")
     if document["added"] or output is not None:
         model.save(target)
     document |= {

@@ -28,7 +28,7 @@ from gsparc.tables.parts import check_parts_target, parts_folder, publish_parts
 from gsparc.tables.reading import Reject, table_files
 from gsparc.tables.scoring import Job, Outcome, Scorer, Tally
 from gsparc.tables.units import Unit, cut_units
-from gsparc.tables.writing import RejectsFile
+from gsparc.tables.writing import RejectsFile, all_rejected
 
 __all__ = ["predict_on_ray"]
 
@@ -116,7 +116,11 @@ def predict_on_ray(
                 progress(tally.rows)
         if not tally.is_complete:
             raise GsparcError("some of the work has been lost on the way; nothing was written. Run the command again.")
-        publish_parts(folder, target, tally.parts, {"rejected": rejects.count, "abstained": tally.abstained})
+        nothing = not sum(tally.parts) and bool(rejects.count)
+        if not nothing:
+            publish_parts(folder, target, tally.parts, {"rejected": rejects.count, "abstained": tally.abstained})
+    if nothing:
+        raise all_rejected(rejects, f"{output} was not written")
     seconds = time.perf_counter() - start
     written = sum(tally.parts)
     return {

@@ -17,7 +17,7 @@ from gsparc.exceptions import GraphError, InputError
 from gsparc.tables import BATCH_ROWS
 from gsparc.tables._id_values import as_text_ids, as_whole_ids, ids_like, text_values
 from gsparc.tables.reading import Reject, row_numbers, stream_table, table_files
-from gsparc.tables.writing import RejectsFile, TableWriter
+from gsparc.tables.writing import RejectsFile, TableWriter, all_rejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -168,7 +168,8 @@ def predict_file(
     """Predict every row of a file in bounded memory.
 
     Rows that cannot be read go to a file beside the output, ``NAME.rejects.csv``, each with the reason. Both files
-    appear under their names only when they are complete.
+    appear under their names only when they are complete. Where no row can be used the output is not written, and an
+    InputError says so.
     """
     start = time.perf_counter()
     asked: dict[str, Any] = {"coverage": coverage, "links": links, "near": near, "position": False}
@@ -188,6 +189,10 @@ def predict_file(
                     repeated.add(id_keys(answer.table["id"]))
                 rows, abstained = rows + answer.rows, abstained + answer.abstained
                 progress(rows)
+            if nothing := not writer.rows and bool(rejects.count):
+                writer.discard()
+    if nothing:
+        raise all_rejected(rejects, f"{output} was not written")
     seconds = time.perf_counter() - start
     return {
         "output": str(output),

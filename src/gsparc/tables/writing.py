@@ -19,7 +19,7 @@ from gsparc.exceptions import InputError, OutputError
 from gsparc.tables._types import as_strings, is_number, is_text, json_text
 from gsparc.tables.reading import FORMATS, Reject
 
-__all__ = ["RejectsFile", "TableWriter", "rejects_path"]
+__all__ = ["RejectsFile", "TableWriter", "all_rejected", "rejects_path"]
 
 
 class _Pending:
@@ -114,22 +114,29 @@ class TableWriter:
             raise cannot_write(self.path, error) from error
         self.rows += table.num_rows
 
+    def discard(self) -> None:
+        """Write nothing after all: what was there before stays."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            if self._sink is not None:  # its writer would complain later if its file went away first
+                with contextlib.suppress(Exception):
+                    self._sink.close()
+            pending.discard()
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            self.discard()
         pending, self._pending = self._pending, None
         if pending is None:
             return
         try:
-            if kind is None:
-                if self._sink is None:
-                    schema = self.schema if self.schema is not None else pa.schema([])
-                    self._sink = _SINKS[self._format](pending.stream, schema, self.path)
-                self._sink.close()
-                pending.publish()
-            elif self._sink is not None:  # its writer would complain later if its file went away first
-                with contextlib.suppress(Exception):
-                    self._sink.close()
+            if self._sink is None:
+                schema = self.schema if self.schema is not None else pa.schema([])
+                self._sink = _SINKS[self._format](pending.stream, schema, self.path)
+            self._sink.close()
+            pending.publish()
         except OSError as problem:
             raise problem if isinstance(problem, OutputError) else cannot_write(self.path, problem) from problem
         finally:
@@ -280,6 +287,7 @@ class RejectsFile:
     def __init__(self, output: str | os.PathLike[str]) -> None:
         self.path = rejects_path(output)
         self.count = 0
+        self.first: Reject | None = None
         self._pending: _Pending | None = None
         self._text: Any = None
 
@@ -296,6 +304,7 @@ class RejectsFile:
             csv.writer(self._text, lineterminator="\n").writerow(reject)
         except OSError as error:
             raise cannot_write(self.path, error) from error
+        self.first = self.first or reject
         self.count += 1
 
     __call__ = add
@@ -316,3 +325,13 @@ class RejectsFile:
             raise problem if isinstance(problem, OutputError) else cannot_write(self.path, problem) from problem
         finally:
             pending.discard()
+
+
+def all_rejected(rejects: RejectsFile, left: str) -> InputError:
+    """The error of a command that could use no row at all; ``left`` says what was not written."""
+    first = rejects.first
+    example = "" if first is None else f" The first: {first.file}, row {first.row:,}: {first.reason}."
+    return InputError(
+        f"none of the {rejects.count:,} rows can be used; {left}.{example} All reasons are in {rejects.path}. Check "
+        "that the columns hold what they held in the fit."
+    )
