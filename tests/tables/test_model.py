@@ -13,6 +13,7 @@ import pytest
 from gsparc import SparcClassifier
 from gsparc.exceptions import FeatureError, GraphError, InputError, LabelError, ModelFolderError, UnknownNameError
 from gsparc.model_store import write_folder
+from gsparc.tables.answering import space
 from gsparc.tables.columns import guess_columns, guess_edge_columns
 from gsparc.tables.fitting import FitSettings, prepare
 from gsparc.tables.model import TableModel
@@ -80,6 +81,37 @@ def test_new_rows_are_predicted(fitted: TableModel, tables) -> None:
     table = said.to_arrow()
     assert table.num_rows == 40
     assert table["set"].type == pa.list_(pa.string())
+
+
+@pytest.mark.parametrize("tasks", [("classes", "links"), ("links",), ("clusters",)])
+def test_a_known_row_is_not_suggested_to_itself(fitted: TableModel, tables, tasks: tuple[str, ...]) -> None:
+    model = copy.copy(fitted)
+    for task, part in {"classes": "classifier", "links": "links", "clusters": "clusterer"}.items():
+        if task not in tasks:
+            setattr(model, part, None)
+    if tasks == ("clusters",):
+        model.space_rows = space(model.parts, model.features(tables.nodes)[0][fitted_order(model, tables)])
+    unknown = tables.nodes.set_column(0, "package", pa.array([f"new {i}" for i in range(240)]))
+    known, new = model.predict(tables.nodes, position=False), model.predict(unknown, position=False)
+    for asked in ("links", "near"):
+        if getattr(new, asked) is None:
+            continue
+        found, before = getattr(known, asked)[0].tolist(), getattr(new, asked)[0].tolist()
+        assert any(name in row for name, row in zip(known.ids.tolist(), before, strict=True))
+        for name, row, old in zip(known.ids.tolist(), found, before, strict=True):
+            assert name not in row
+            assert len(set(row)) == 5
+            assert row[:4] == [other for other in old if other != name][:4]
+    numbered = model.predict(tables.nodes.drop_columns(["package"]), position=False)  # no ids: nobody is left out
+    assert numbered.near is not None
+    assert new.near is not None
+    assert numbered.near[0].tolist() == new.near[0].tolist()
+
+
+def fitted_order(model: TableModel, tables) -> np.ndarray:
+    """Rows of the node table in the order of the model's nodes."""
+    place = {name: row for row, name in enumerate(tables.nodes["package"].to_pylist())}
+    return np.array([place[name] for name in model.node_ids.tolist()])
 
 
 def test_one_row_is_answered_as_among_others(fitted: TableModel, tables) -> None:
@@ -205,7 +237,8 @@ def test_new_rows_join_at_once(model: TableModel, tables) -> None:
     assert (grown["added"], grown["nodes"], grown["labelled"]) == (40, 280, 40)
     assert grown["drift"]["sentence"]
     assert model.find(["p240", "p279", "nobody"]).tolist() == [240, 279, -1]
-    assert model.predict(tables.new.slice(0, 1), near=1).near[0][0, 0] == "p240"  # its own nearest
+    twin = tables.new.slice(0, 1).drop_columns(["package"])
+    assert model.predict(twin, near=1).near[0][0, 0] == "p240"
     assert model.nodes()["position"].shape == (280, 2)
     assert model.labels()[240:].tolist() == tables.new["section"].to_pylist()
     again = model.grow(tables.new, tables.new_edges)  # a command that was repeated
@@ -340,7 +373,8 @@ def test_without_classes(task: str, tables, tmp_path: Path) -> None:
     assert len(records[0]["near"]) == 5
     assert (len(records[0]["links"]), records[0]["cluster"] is None) == ((5, True) if task == "links" else (0, False))
     assert loaded.grow(tables.new, tables.new_edges)["added"] == 40
-    assert loaded.predict(tables.new.slice(3, 1), near=1).near[0].tolist() == [["p243"]]
+    twin = tables.new.slice(3, 1).drop_columns(["package"])
+    assert loaded.predict(twin, near=1).near[0].tolist() == [["p243"]]
 
 
 def test_nothing_is_fitted_to_rows_that_pretend_to_be_new(tables) -> None:

@@ -20,7 +20,7 @@ from gsparc.exceptions import InputError
 from gsparc.model_store import ModelFiles, bounded_tensors, write_folder
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.ops.neighbors import NeighborIndex
-from gsparc.tables.answering import _REASONS, asked_rows, names_of
+from gsparc.tables.answering import _REASONS, OwnNodes, asked_rows, names_of
 from gsparc.tables.columns import Columns, EdgeColumns
 from gsparc.tables.model import TableModel
 from gsparc.tables.predictions import Predictions
@@ -161,7 +161,13 @@ class StoreModel(TableModel):
         if not X.shape[0]:
             return out
         coordinates = coordinates_of(self.spectral, X)
-        distances, places = self.neighbors.search(coordinates, max(near, links, 3))
+
+        def search(rows: Any, k: int) -> tuple[Any, Any]:
+            distances, places = self.neighbors.search(rows, k)
+            return np.array(places), np.array(distances)
+
+        own = OwnNodes(self, table, out.ids, given=ids is not None)
+        places, distances = own.leave_out(coordinates, *search(coordinates, max(near, links, 3)), search=search)
         if self.head is not None:
             self._classify(out, X, coordinates, coverage)
         if near:

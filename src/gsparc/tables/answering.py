@@ -16,7 +16,7 @@ from gsparc.tables.predictions import Predictions
 if TYPE_CHECKING:
     from gsparc.tables.model import TableModel
 
-__all__ = ["answer_rows", "far_below", "names_of", "space"]
+__all__ = ["OwnNodes", "answer_rows", "far_below", "names_of", "space"]
 
 _REASONS = ("", "no class can be ruled out", "far from every known node", "nothing of it is known")
 BULK_ROWS = 2048  # rows from which it pays to ask only whether they are far, not how far
@@ -40,13 +40,14 @@ def answer_rows(
     near, links = min(near, len(model.node_ids)), min(links, len(model.node_ids))
     if X.shape[0] == 0:
         return out
+    own = OwnNodes(model, table, out.ids, given=ids is not None)
     if model.classifier is not None:
-        _classify(model, out, X, coverage, near, edges, abstain)
+        _classify(model, out, X, coverage, near, edges, abstain, own)
     elif near:
-        out.near = _near(model, X, near)
+        out.near = _near(model, X, near, own)
     alone = abstain and model.classifier is None
     if model.links is not None and (links or alone):
-        _link(model, out, X, links, alone)
+        _link(model, out, X, links, alone, own)
     if abstain:
         _abstain(model, out, table, X, known)
     if model.clusterer is not None:
@@ -55,6 +56,43 @@ def answer_rows(
     if position:
         out.position = model.drawing.place(space(model.parts, X))
     return out
+
+
+class OwnNodes:
+    """Leaves the node that a row itself is out of what is found for it, where the model has a node of the row's id.
+
+    Ids are compared with those of the nodes that were found, a few a row; only rows that have found themselves are
+    looked for again, with one node more. So new rows cost nothing.
+    """
+
+    def __init__(self, model: Any, table: Any, ids: NDArray[Any], *, given: bool) -> None:
+        self._nodes = model.node_ids
+        name = model.columns.id
+        named = name is not None and (given or (hasattr(table, "schema") and name in table.schema.names))
+        self._ids = _of_kind(ids, text=self._nodes.dtype.kind == "U") if named else None  # row numbers are no ids
+
+    def leave_out(self, X: Any, places: NDArray[Any], *beside: NDArray[Any], search: Any) -> tuple[NDArray[Any], ...]:
+        """``places`` [m, k] and what belongs to them; ``search(X, k)`` finds both anew for some rows."""
+        found, k = (places, *beside), places.shape[1]
+        if self._ids is None or k >= len(self._nodes):
+            return found
+        rows = np.flatnonzero((self._nodes[places] == self._ids[:, None]).any(axis=1))
+        if not len(rows):
+            return found
+        again = search(X[rows], k + 1)
+        others = np.argsort(self._nodes[again[0]] == self._ids[rows, None], axis=1, kind="stable")[:, :k]
+        for whole, part in zip(found, again, strict=True):
+            whole[rows] = np.take_along_axis(part, others, axis=1)
+        return found
+
+
+def _of_kind(ids: NDArray[Any], *, text: bool) -> NDArray[Any]:
+    """Ids that can be compared with known ones; what cannot be one is equal to none."""
+    if text:
+        return np.array(["" if value is None else str(value) for value in ids.tolist()], np.str_)
+    return (
+        ids if ids.dtype.kind in "iu" else np.array([v if isinstance(v, int) else None for v in ids.tolist()], object)
+    )
 
 
 def asked_rows(
@@ -87,7 +125,14 @@ def names_of(class_names: NDArray[Any], codes: Any) -> NDArray[Any]:
 
 
 def _classify(
-    model: TableModel, out: Predictions, X: Any, coverage: float | None, near: int, edges: Any, abstain: bool
+    model: TableModel,
+    out: Predictions,
+    X: Any,
+    coverage: float | None,
+    near: int,
+    edges: Any,
+    abstain: bool,
+    own: OwnNodes,
 ) -> None:
     """Classes, sets and nearest nodes; neighbours are looked for where something needs them."""
     assert model.class_names is not None
@@ -98,19 +143,26 @@ def _classify(
         found = classifier.assess(X, 0.9 if coverage is None else coverage, max(near, 1), edges=edges)
         proba, members, out.novelty = found.proba, found.sets, found.novelty
         if near:
-            out.near = (
-                model.node_ids[found.near_ids],
-                found.near_distances,
-                names_of(model.class_names, found.near_labels),
-            )
+
+            def search(some: Any, k: int) -> tuple[Any, Any, Any]:
+                more = classifier.assess(some, 0.9, k)
+                return more.near_ids, more.near_distances, more.near_labels
+
+            kept = (np.array(part) for part in (found.near_ids, found.near_distances, found.near_labels))
+            places, distances, codes = own.leave_out(X, *kept, search=search)
+            out.near = model.node_ids[places], distances, names_of(model.class_names, codes)
     best = proba.argmax(axis=1)
     out.proba, out.members = proba, None if coverage is None else members
     out.classes, out.confidence = model.class_names[best], proba[np.arange(len(best)), best]
 
 
-def _link(model: TableModel, out: Predictions, X: Any, k: int, judge: bool) -> None:
+def _link(model: TableModel, out: Predictions, X: Any, k: int, judge: bool, own: OwnNodes) -> None:
     """Suggested links; with ``judge`` the score of the best one says how strange a row is."""
-    places, scores = model.links.predict_links(X, k=max(k, 1))
+
+    def search(some: Any, count: int) -> tuple[Any, Any]:
+        return model.links.predict_links(some, k=count)
+
+    places, scores = own.leave_out(X, *map(np.array, search(X, max(k, 1))), search=search)
     if k:
         out.links = model.node_ids[places], scores
     if judge and model.top_scores is not None and len(model.top_scores):
@@ -118,12 +170,17 @@ def _link(model: TableModel, out: Predictions, X: Any, k: int, judge: bool) -> N
         out.novelty = (1 + below) / (1 + len(model.top_scores))
 
 
-def _near(model: TableModel, X: Any, k: int) -> tuple[Any, Any, None]:
+def _near(model: TableModel, X: Any, k: int, own: OwnNodes) -> tuple[Any, Any, None]:
     """Nearest known nodes of a model without classes."""
-    if model.links is not None:
-        distances, places = model.links.index_.neighbors.search(model.links.transform_queries(X), k)
-    else:
-        distances, places = model.index().search(model.clusterer.embed(X), k)
+
+    def search(some: Any, count: int) -> tuple[Any, Any]:
+        if model.links is not None:
+            distances, places = model.links.index_.neighbors.search(model.links.transform_queries(some), count)
+        else:
+            distances, places = model.index().search(model.clusterer.embed(some), count)
+        return places, distances
+
+    places, distances = own.leave_out(X, *map(np.array, search(X, k)), search=search)
     return model.node_ids[places], distances, None
 
 

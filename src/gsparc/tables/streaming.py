@@ -264,7 +264,7 @@ def _chain(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
 def _schema(model: TableModel, asked: dict[str, Any], named: bool) -> pa.Schema:
     """Columns of the output, whatever the rows turn out to be."""
     row = np.zeros((1, model.preprocess.n_features), np.float32)
-    example = model.predict(row, **asked, ids=model.node_ids[:1] if named else np.arange(1))
+    example = model.predict(row, **asked, ids=model.node_ids[:1] if named else None)
     return example.to_arrow().schema
 
 
@@ -292,7 +292,8 @@ def _predicted(
 ) -> _Answer:
     """Predictions of the rows of a block that can be read, and those that cannot."""
     ids, wrong = _ids(model, batch) if named else (np.arange(batch.num_rows), {})
-    said = model.predict(batch, **asked, ids=ids, edges=None if edges is None else edges.of(ids))
+    own = ids if named else None  # row numbers are no ids
+    said = model.predict(batch, **asked, ids=own, edges=None if edges is None else edges.of(ids))
     said.bad = {**said.bad, **wrong}
     rejects, numbers = [], row_numbers(batch) if said.bad else ()
     for row, reason in sorted(said.bad.items()):
