@@ -352,7 +352,7 @@ def test_other_types_that_can_be_read() -> None:
             "words": pa.array(["red fish"], pa.large_string()),
             "title": pa.array([5]),
             "size": pa.array([True]),
-            "year": pa.array([date(1975, 1, 1)]),
+            "year": pa.array([1975], pa.uint16()),
             "arch": pa.array(["arm"]).dictionary_encode(),
             "flag": pa.array([None]),
             "v": pa.array([[1, 2, 3]], pa.list_(pa.int64(), 3)),
@@ -362,8 +362,16 @@ def test_other_types_that_can_be_read() -> None:
     X, bad = fitted.transform(table)
     assert bad == {}
     assert X.nnz > 0
-    stamp = table.set_column(3, "year", pa.array([157_766_400], pa.timestamp("s", "Mars/Olympus")))  # 1975 as well
-    np.testing.assert_array_equal(dense(fitted.transform(stamp)[0]), dense(X))
+
+
+@pytest.mark.parametrize("value", [date(1975, 1, 1), pa.array([0], pa.timestamp("s", "Mars/Olympus")), "1975-01-01"])
+def test_dates_are_no_numbers_where_the_fit_had_none(value: Any) -> None:
+    rows = mixed(1).drop_columns(["year"]).append_column("year", value if isinstance(value, pa.Array) else [[value]])
+    for fitted in (FITTED, Preprocessor.from_bytes(FITTED.to_bytes(), ALL)):
+        _, bad = fitted.transform(rows)
+        assert list(bad) == [0]
+        assert bad[0].startswith("year ")
+        assert bad[0].endswith("expected a number")
 
 
 def test_dates_are_days() -> None:
@@ -376,6 +384,10 @@ def test_dates_are_days() -> None:
     strings, bad = fitted.transform(pa.table({"day": [*map(str, days[:2]), "2024-01-03T00:00:00Z", "2024-13-01"]}))
     np.testing.assert_allclose(strings[:3], X[:3], atol=1e-5)
     assert bad == {3: "day is '2024-13-01', expected a number"}
+    stamps = pa.array(days).cast(pa.timestamp("s")).cast(pa.int64()).cast(pa.timestamp("s", "Mars/Olympus"))
+    np.testing.assert_allclose(fitted.transform(pa.table({"day": stamps}))[0], X, atol=1e-5)
+    again = Preprocessor.from_bytes(Preprocessor.fit(pa.table({"day": [*map(str, days)]}), columns).to_bytes(), columns)
+    np.testing.assert_allclose(again.transform(table)[0], X, atol=1e-5)  # dates as text, as a CSV has them
 
 
 def test_missing_columns_are_named() -> None:

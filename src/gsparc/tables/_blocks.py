@@ -95,8 +95,10 @@ class CategoryBlock:
         return fields
 
 
-def number_columns(table: Any, columns: tuple[str, ...], bad: Bad) -> NDArray[np.float32]:
-    """``[rows, columns]`` float32, NaN where missing."""
+def number_columns(
+    table: Any, columns: tuple[str, ...], bad: Bad, dates: frozenset[str] | None = None
+) -> NDArray[np.float32]:
+    """``[rows, columns]`` float32, NaN where missing; ``dates``: columns that may hold dates, None for any."""
     out = np.empty((len(columns), table.num_rows), np.float32)  # a column at a time: each is one run of memory
     with np.errstate(over="ignore", invalid="ignore"):
         for place, name in enumerate(columns):
@@ -106,15 +108,25 @@ def number_columns(table: Any, columns: tuple[str, ...], bad: Bad) -> NDArray[np
                 if not np.isfinite(out[place].sum()):  # NaN or infinite, or large enough to look closer
                     name_infinite(np.flatnonzero(np.isinf(out[place])), values, name, bad)
             else:
-                out[place] = numbers(column, name, bad)
+                out[place] = numbers(column, name, bad, dates=dates is None or name in dates)
     return finite(np.ascontiguousarray(out.T))
 
 
 class NumberBlock:
     """Numbers: ``scaled`` beside other dense features, ``places`` beside words, ``counts`` as they are."""
 
-    def __init__(self, columns: tuple[str, ...], kind: str, fitted: Any, units: Any, *, beside: bool) -> None:
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        kind: str,
+        fitted: Any,
+        units: Any,
+        *,
+        beside: bool,
+        dates: list[str] | None = None,
+    ) -> None:
         self.columns, self.kind, self._beside = columns, kind, beside
+        self._dates = None if dates is None else frozenset(dates)  # those of the fit; an older one did not say
         width = len(columns)
         if kind not in ("none", "scaled", "places", "counts") or (kind == "none") != (width == 0):
             raise ValueError(f"numbers of kind {kind!r} for {width} columns")
@@ -132,7 +144,7 @@ class NumberBlock:
         """One block of features, or none."""
         if self.kind == "none":
             return []
-        values = self.logarithms(number_columns(table, self.columns, bad))
+        values = self.logarithms(number_columns(table, self.columns, bad, self._dates))
         np.copyto(values, self._median, where=np.isnan(values))
         if self.kind == "scaled":
             values -= self._mean

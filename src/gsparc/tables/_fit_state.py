@@ -12,7 +12,7 @@ from gsparc.exceptions import FeatureError
 from gsparc.tables._blocks import NumberBlock, number_columns, vector_columns
 from gsparc.tables._encoders import Categories, is_counts, kept_categories, log_units
 from gsparc.tables._sklearn import fit_places, fit_scales, fit_words
-from gsparc.tables._values import categories, texts, vector_width
+from gsparc.tables._values import categories, holds_dates, texts, vector_width
 from gsparc.tables.columns import Columns
 
 __all__ = ["VERSION", "fit_state"]
@@ -36,7 +36,8 @@ def fit_state(table: pa.Table, columns: Columns, max_words: int, max_categories:
     alone = columns.features == columns.vector
     state |= _fit_vectors(table, columns.vector, kind="raw" if alone else "scaled" if dense else "unit")
     examples = {name: next((text for text in found if text), "")[:_EXAMPLE] for name, found in words.items()}
-    return state | {"dense": dense, "examples": examples}
+    dates = [name for name in columns.numeric if holds_dates(table[name])]
+    return state | {"dense": dense, "examples": examples, "dates": dates}
 
 
 def _fit_numbers(table: pa.Table, names: tuple[str, ...], *, dense: bool) -> dict[str, Any]:

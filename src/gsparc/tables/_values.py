@@ -14,26 +14,38 @@ from numpy.typing import NDArray
 
 from gsparc.tables._types import MISSING, as_strings, is_list, is_number, is_text, is_time, plain_column
 
-__all__ = ["FINITE", "Bad", "categories", "finite", "name_infinite", "numbers", "texts", "vector_width", "vectors"]
+__all__ = [
+    "FINITE",
+    "Bad",
+    "categories",
+    "finite",
+    "holds_dates",
+    "name_infinite",
+    "numbers",
+    "texts",
+    "vector_width",
+    "vectors",
+]
 
 pc: Any = _compute
 
 _ABSURD = np.float32(1e30)
 FINITE = "expected a finite number, of at most 3.4e38"  # float32's largest; the service asks for the same
 _LONGEST = 100  # characters of a category that count
+_DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _WHOLE_FLOAT = re.compile(r"^-?[0-9]+\.0+$")
 Bad = dict[int, str]
 
 
-def numbers(column: Any, name: str, bad: Bad) -> NDArray[np.float32]:
-    """One float32 a row, NaN where missing; dates as days since 1970.
+def numbers(column: Any, name: str, bad: Bad, *, dates: bool = True) -> NDArray[np.float32]:
+    """One float32 a row, NaN where missing; dates as days since 1970, or without ``dates`` no numbers.
 
     A value that is no number, or an infinite one, is NaN too, and goes to ``bad`` with the reason.
     """
     column, kind = _flat(column), column.type
     if is_text(kind):
-        return _numbers_of_strings(column, name, bad)
-    if is_time(kind):
+        return _numbers_of_strings(column, name, bad, dates)
+    if is_time(kind) and dates:
         values = _days(column)
     elif is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         if pa.types.is_boolean(kind):
@@ -80,7 +92,7 @@ def finite(values: NDArray[Any]) -> NDArray[np.float32]:
     return np.clip(out, -_ABSURD, _ABSURD, out=out)
 
 
-def _numbers_of_strings(column: Any, name: str, bad: Bad) -> NDArray[np.float32]:
+def _numbers_of_strings(column: Any, name: str, bad: Bad, dates: bool) -> NDArray[np.float32]:
     trimmed = pc.utf8_trim_whitespace(column)
     missing = pc.is_in(trimmed, value_set=pa.array(MISSING, trimmed.type))
     cleaned = pc.if_else(missing, pa.scalar(None, trimmed.type), trimmed)
@@ -93,18 +105,26 @@ def _numbers_of_strings(column: Any, name: str, bad: Bad) -> NDArray[np.float32]
         if value is None:
             continue
         try:
-            out[row] = _number(value)
+            out[row] = _number(value, dates)
         except (ValueError, OverflowError):
             bad.setdefault(row, f"{name} is {_shown(value)}, expected a number{_advice(value)}")
     return readable(out, name, bad)
 
 
-def _number(value: str) -> float:
+def holds_dates(column: Any) -> bool:
+    """Whether a column that serves as numbers holds dates, as such or as text."""
+    column = _flat(column)
+    if is_text(column.type):
+        return bool(pc.any(pc.match_substring_regex(column, _DATE)).as_py())
+    return is_time(column.type)
+
+
+def _number(value: str, dates: bool) -> float:
     """A number, a date as days, or true and false as 1 and 0."""
     lowered = value.lower()
     if lowered in ("true", "false"):
         return float(lowered == "true")
-    if len(value) >= 10 and value[4:5] == "-" and value[7:8] == "-":
+    if dates and len(value) >= 10 and value[4:5] == "-" and value[7:8] == "-":
         return float(np.datetime64(value.rstrip("Zz").replace(" ", "T")[:26], "us").astype(np.int64)) / 86_400e6
     if "_" in value:  # Python takes 1_000 for a number, nobody else does
         raise ValueError

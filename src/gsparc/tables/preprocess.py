@@ -63,7 +63,12 @@ class Preprocessor:
         self._categorical = CategoryBlock(columns.categorical, kept, dense=self.dense)
         beside = bool(columns.text or columns.categorical or columns.vector)
         self._numeric = NumberBlock(
-            columns.numeric, state["number_kind"], state["numbers"], state["units"], beside=beside
+            columns.numeric,
+            state["number_kind"],
+            state["numbers"],
+            state["units"],
+            beside=beside,
+            dates=state.get("dates"),
         )
         self._vector = VectorBlock(
             columns.vector,
