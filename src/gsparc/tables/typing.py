@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from gsparc.tables._id_values import typed_ids
@@ -52,7 +53,9 @@ def read_more_rows(path: str | os.PathLike[str], model: Any, *, what: str = "row
     kept = {columns.id, columns.group, *columns.text, *columns.categorical}
     table = typed(written, [name for name in written.column_names if name in kept])
     names, target = model.class_names, columns.target
-    if names is not None and names.dtype.kind == "U" and target in table.column_names and is_number(table[target].type):
+    if target is None or target not in table.column_names:
+        return table
+    if names is not None and np.asarray(names).dtype.kind == "U" and is_number(table[target].type):
         table = _with_column(table, target, written[target])  # the classes a and 1.10: these rows have the second only
     return table
 
