@@ -59,6 +59,21 @@ def test_the_circle_is_recovered_on_points_without_edges(objective: str) -> None
     assert untrained.eigenvalues_[3] > 1.5 * exact[3]
 
 
+@pytest.mark.parametrize("n_components", [4, 32, 64])
+def test_no_component_is_rounding_made_large(n_components: int) -> None:
+    # briefly trained, two features: most of the 64 functions are nearly combinations of a few
+    model = SpectralMap(n_components, max_steps=20, device="cpu", random_state=1).fit(CIRCLE.X, graph=CIRCLE.graph)
+    operator = normalized_affinity(CIRCLE.graph.to_scipy())
+    smallest = 1 - scipy.sparse.linalg.eigsh(operator, 2, which="LA", v0=np.ones(600))[0][0]
+    assert (model.eigenvalues_ >= smallest - 1e-6).all()
+    found = model.transform(CIRCLE.X)
+    pi = (CIRCLE.graph.degrees() + 1) / (CIRCLE.graph.degrees() + 1).sum()
+    products = (found * pi[:, None]).T.astype(np.float64) @ found
+    np.testing.assert_allclose(products, np.eye(found.shape[1]), atol=1e-4)
+    alone = np.concatenate([model.transform(CIRCLE.X[i : i + 1]) for i in range(0, 600, 50)])
+    np.testing.assert_allclose(alone, found[::50], atol=1e-3)
+
+
 def test_coordinates_of_seen_nodes_are_orthonormal_under_the_degrees(fitted: SpectralMap) -> None:
     values = fitted.transform(BLOCKS.X).astype(float)
     pi = BLOCKS.graph.degrees() + 1

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 
 from gsparc.graph import Graph
+from gsparc.ops import ritz
 from gsparc.ops.laplacian import normalized_affinity, operator_degrees
 from gsparc.ops.ritz import RitzPairs, rayleigh_ritz, solve_ritz
 
@@ -52,6 +53,41 @@ def test_all_indicator_functions_give_the_eigenpairs(graph: Graph, tau: float) -
         expected = vectors[:, i + 1] / root
         cosine = (pi * expected * functions[:, i]).sum() / np.sqrt((pi * expected**2).sum())
         assert abs(cosine) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_values_in_single_precision_are_summed_in_double() -> None:
+    # a ring of 3,000: mu = (1 + 2 cos t) / 3 for cos and sin of every frequency t. The second pair is a thousandth as
+    # large as the first, which sums in single precision cannot tell from noise
+    n = 3_000
+    angle = np.arange(n) * 2 * np.pi / n
+    graph = Graph.from_edges(np.stack([np.arange(n), (np.arange(n) + 1) % n]), num_nodes=n)
+    pairs = [turn(i * angle) for i in (40, 1) for turn in (np.cos, np.sin)]
+    values = (np.stack(pairs, axis=1) * [1, 1, 2e-3, 2e-3] + 0.5).astype(np.float32)
+    pi = torch.full((n,), 1 / n)  # single precision too
+    pairs = rayleigh_ritz(graph.indptr, graph.indices, graph.weights, pi, torch.from_numpy(values))
+    expected = (1 + 2 * np.cos(2 * np.pi / n * np.array([1, 1, 40, 40]))) / 3
+    np.testing.assert_allclose(pairs.mu, expected, atol=1e-7)
+    functions = (torch.from_numpy(values).double() - pairs.offset) @ pairs.rotation
+    np.testing.assert_allclose(functions.T @ functions / n, np.eye(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_few_functions_and_rows_at_a_time_give_the_same(
+    graph: Graph, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(3).standard_normal((15, 5)).astype(np.float32)
+    whole, _ = solve(graph, values, tau=0.3, walk_length=length)
+    monkeypatch.setattr(ritz, "_MOVED_ENTRIES", 2 * 15)
+    monkeypatch.setattr(ritz, "_BLOCK_ROWS", 4)
+    parts, _ = solve(graph, values, tau=0.3, walk_length=length)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_what_single_precision_cannot_resolve_is_cut(graph: Graph) -> None:
+    base = np.random.default_rng(5).standard_normal((15, 3))
+    pairs, _ = solve(graph, base * [1, 1e-2, 1e-5])
+    assert len(pairs.mu) == 2
 
 
 def test_path_of_three_by_hand() -> None:

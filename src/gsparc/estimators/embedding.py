@@ -348,7 +348,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
         with timed("values at all nodes"):
             values = computed_together(lambda rows: values_at(self.module_, features, rows, raw=True), index)
         degrees = operator_degrees(graph.indptr, graph.weights, tau=self.tau)
-        pi = torch.from_numpy(degrees / degrees.sum()).to(device, torch.float32)
+        pi = torch.from_numpy(degrees / degrees.sum()).to(device)
         with timed("Rayleigh-Ritz"):
             ritz = rayleigh_ritz(
                 graph.indptr,

@@ -15,7 +15,11 @@ from gsparc.ops.laplacian import _rows_times, operator_degrees, row_steps, walk
 
 __all__ = ["RitzPairs", "rayleigh_ritz", "rayleigh_ritz_streamed", "solve_ritz"]
 
+# of the squared size of the leading function. Networks give their outputs in single precision, to about 1e-7 of that
+# size: a direction a thousandth as large is known to four digits, and smaller ones would be rounding made large.
+_RANK_TOLERANCE = 1e-6
 _BLOCK_ENTRIES = 4_000_000
+_MOVED_ENTRIES = 1 << 26  # function values in double precision that are moved along the edges at once
 _BLOCK_ROWS = 1 << 16  # in double precision, several times over: a graph of few edges has many rows to a block
 
 
@@ -60,22 +64,30 @@ def rayleigh_ritz(
     tau: float = 0.0,
     walk_length: int = 1,
 ) -> RitzPairs:
-    """Rayleigh-Ritz for ``values [n, m]`` in one streaming pass over the edges.
+    """Rayleigh-Ritz for ``values [n, m]``, streamed over the edges and summed in double precision.
 
     ``gram = sum_i pi_i f_i f_i^T`` and ``energy = sum_ij pi_i P_ij f_i f_j^T`` for centred
     ``f``; with ``walk_length > 1`` the operator is the average of ``P, P^2, ..., P^walk_length``.
+    Some functions at a time are moved along the edges: of a large graph there is no second copy of all values.
     """
-    offset = (pi[:, None] * values).sum(dim=0)
-    centred = values - offset
-    moved, average = centred, torch.zeros_like(centred)
-    for _ in range(walk_length):
-        moved = walk(indptr, indices, weights, moved, tau=tau)
-        average += moved / walk_length
-    weighted = (pi[:, None] * centred).T
-    gram = (weighted @ centred).double()
-    energy = (weighted @ average).double()
+    pi, (count, width) = pi.double(), values.shape
+    rows = [slice(start, start + _BLOCK_ROWS) for start in range(0, count, _BLOCK_ROWS)]
+    offset = torch.stack([pi[part] @ values[part].double() for part in rows]).sum(dim=0)
+    gram, energy = (torch.zeros(width, width, dtype=torch.float64, device=values.device) for _ in range(2))
+    step = max(1, _MOVED_ENTRIES // count)
+    for some in (slice(start, start + step) for start in range(0, width, step)):
+        moved = values[:, some].double() - offset[some]
+        average = torch.zeros_like(moved)
+        for _ in range(walk_length):
+            moved = walk(indptr, indices, weights, moved, tau=tau)
+            average += moved / walk_length
+        for part in rows:
+            own = values[part].double() - offset
+            weighted = (pi[part, None] * own).T
+            gram[:, some] += weighted @ own[:, some]
+            energy[:, some] += weighted @ average[part]
     gram, energy = (gram + gram.T) / 2, (energy + energy.T) / 2
-    return solve_ritz(gram, energy, offset.double(), rank_tolerance=1e-7)
+    return solve_ritz(gram, energy, offset, rank_tolerance=_RANK_TOLERANCE)
 
 
 def rayleigh_ritz_streamed(
@@ -117,4 +129,4 @@ def rayleigh_ritz_streamed(
     offset, gram, energy = sums[0], sums[1 : width + 1], sums[width + 1 :]
     outer = torch.outer(offset, offset)
     gram, energy = gram - outer, energy - outer
-    return solve_ritz((gram + gram.T) / 2, (energy + energy.T) / 2, offset, rank_tolerance=1e-7)
+    return solve_ritz((gram + gram.T) / 2, (energy + energy.T) / 2, offset, rank_tolerance=_RANK_TOLERANCE)
