@@ -1,15 +1,20 @@
-"""Progress where standard error is a file: a line now and then."""
+"""Progress where standard error is a file: a line now and then. And torch's own state, which a fit borrows."""
 
 from __future__ import annotations
 
 import io
+import multiprocessing
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import torch
 
-from gsparc import _runtime
-from gsparc._runtime import progress_bar, stage_bar
+from gsparc import Graph, SpectralMap, _runtime
+from gsparc._runtime import progress_bar, seeded, stage_bar
 
 
 @pytest.fixture
@@ -77,3 +82,67 @@ def test_a_terminal_gets_no_lines(clock: list[float], monkeypatch: pytest.Monkey
         clock[0] += 1000
         bar.update(5)
     assert "5 of 66, about" not in stream.getvalue()
+
+
+def test_seeded_draws_do_not_depend_on_other_threads() -> None:
+    meet = threading.Barrier(2, timeout=0.2)
+
+    def draw(seed: int) -> list[float]:
+        with seeded(seed):
+            first = torch.rand(2)
+            try:
+                meet.wait()  # never met: the other one is not let in
+            except threading.BrokenBarrierError:
+                meet.reset()
+            with seeded(99):  # the same thread may borrow again
+                torch.rand(5)
+            return torch.cat([first, torch.rand(2)]).tolist()
+
+    before = torch.get_rng_state()
+    alone = [torch.rand(4, generator=torch.Generator().manual_seed(seed)).tolist() for seed in (1, 2)]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(draw, (1, 2))) == alone
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_fits_in_threads_equal_fits_one_after_the_other() -> None:
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    X = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    ring = Graph.from_edges(np.stack([np.arange(60), (np.arange(60) + 1) % 60]), num_nodes=60)
+
+    def fit(seed: int) -> bytes:
+        options = {"hidden_channels": (16,), "dropout": 0.3, "max_steps": 20, "device": "cpu"}
+        return SpectralMap(3, random_state=seed, **options).fit(X, graph=ring).transform(X).tobytes()
+
+    before = torch.get_rng_state()
+    one_by_one = [fit(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        assert list(pool.map(fit, range(4))) == one_by_one
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.skipif(not hasattr(_runtime.os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have() -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with seeded(0):
+            inside.set()
+            done.wait(30)
+
+    def borrow() -> None:
+        with seeded(1):
+            pass
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait(30)
+    child = multiprocessing.get_context("fork").Process(target=borrow)
+    child.start()
+    child.join(20)
+    ended = child.exitcode
+    child.kill()
+    done.set()
+    thread.join()
+    assert ended == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,12 +26,14 @@ __all__ = [
     "progress_bar",
     "resolve_device",
     "resolve_seed",
+    "seeded",
     "stage_bar",
     "stage_times",
     "timed",
     "torch_generator",
 ]
 
+_borrowed = [threading.RLock()]  # held by the thread that uses torch's generators, of which a process has one a device
 _times: ContextVar[dict[str, float] | None] = ContextVar("times", default=None)
 
 
@@ -74,6 +78,43 @@ def torch_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gene
     import torch
 
     return torch.Generator(device=device).manual_seed(seed)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
+    """Start torch's own generators from ``seed`` in here, and leave them afterwards as they were.
+
+    Layers draw their first weights and dropout from the generator of the CPU and from that of ``device``. The whole
+    process shares them: other threads wait here until this one is done.
+
+    Examples
+    --------
+    >>> import torch
+    >>> before = torch.get_rng_state()
+    >>> with seeded(3):
+    ...     drawn = torch.rand(1)
+    >>> bool(drawn == torch.rand(1, generator=torch_generator(3))), bool((torch.get_rng_state() == before).all())
+    (True, True)
+    """
+    import torch
+
+    device = torch.device(device)
+    on_gpu = device.type == "cuda"
+    with _borrowed[0], torch.random.fork_rng(devices=[device] if on_gpu else []):
+        torch.default_generator.manual_seed(seed)
+        if on_gpu:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def _lock_anew() -> None:
+    """In a forked process, where a thread that held the lock does not exist any more."""
+    _borrowed[0] = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lock_anew)
 
 
 @contextmanager

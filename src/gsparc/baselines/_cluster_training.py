@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gsparc._optional import import_optional
+from gsparc._runtime import seeded
 from gsparc.graph import Graph
 from gsparc.ops.clusters import ClusterEdges
 from gsparc.ops.dropout import dropout
@@ -157,7 +158,7 @@ class ClusterTask:
         The first step in a process loads kernels, which would be counted against whichever method comes first.
         """
         device = self.targets.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        with seeded(0, device):
             self.loss(torch.Generator(device).manual_seed(0)).backward()
         self.module.zero_grad(set_to_none=True)
         self._used = len(self._order)

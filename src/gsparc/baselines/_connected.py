@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -107,8 +107,7 @@ class ConnectedBaseline(BaseEstimator, ABC):
         self.classes_, codes = encode_labels(check_labels(y, X.shape[0]))
         seed, device = resolve_seed(self.random_state), resolve_device(self.device)
         source = FeatureSource(X, Scaling.fit(X), device)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             module, inputs = self._network(SeenGraph(X, source, graph, len(self.classes_), device, seed))
         module = module.to(device)
         temperature = self._train_twice(module, inputs, codes, device, seed)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._cluster_training import ClusterGCNNet, ClusterTask, WholeGraph
@@ -147,8 +147,7 @@ class ClusterGCNBaseline(ConnectedBaseline):
             judged["watched"] = self._watched(watch, codes)
         clusters = self._clusters(X, graph, seed, device)
         data = SeenGraph(X, FeatureSource(X, Scaling.fit(X), device), graph, len(self.classes_), device, seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             module: Any = self._network(data)[0].to(device)
         rows = data.source.rows(torch.arange(graph.num_nodes, device=device))
         whole = WholeGraph(dense_rows(rows, data.source.num_columns), graph, self.diag_lambda)

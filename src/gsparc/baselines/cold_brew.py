@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gsparc._runtime import resolve_device
+from gsparc._runtime import resolve_device, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_positions, check_seen_ids
 from gsparc.baselines._graph_taught import GraphTaughtBaseline, Lesson
@@ -202,8 +202,7 @@ class ColdBrewBaseline(GraphTaughtBaseline):
         """Embeddings and class probabilities of all seen nodes by the teacher."""
         source, device, rows = lesson.source, lesson.device, lesson.labelled
         everyone = torch.arange(source.num_rows, device=device)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(lesson.seed)
+        with seeded(lesson.seed):
             teacher = StructuralTeacher(
                 FixedRows(source.fixed_rows(everyone), source.num_columns),
                 Propagation(lesson.graph, "sym", device),
@@ -232,8 +231,7 @@ class ColdBrewBaseline(GraphTaughtBaseline):
         return memory, soft.cpu().numpy()
 
     def _learn_to_guess(self, lesson: Lesson) -> FeatureMLP:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(lesson.seed)
+        with seeded(lesson.seed):
             module = FeatureMLP(
                 lesson.source.num_columns, self.channels, input_dropout=0.3 if lesson.source.scaling.rows else 0.0
             ).to(lesson.device)

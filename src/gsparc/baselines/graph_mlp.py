@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gsparc._runtime import seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_share
 from gsparc.baselines._graph_taught import GraphTaughtBaseline, Lesson, walk_batch
@@ -189,8 +190,7 @@ class GraphMLPBaseline(GraphTaughtBaseline):
     def _learn(self, lesson: Lesson) -> float:
         source, device = lesson.source, lesson.device
         auto = 0.5 if source.scaling.rows else 0.0
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(lesson.seed)
+        with seeded(lesson.seed):
             module = GraphMLPNet(
                 source.num_columns,
                 lesson.num_classes,

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gsparc._optional import import_optional
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -200,8 +200,7 @@ class GraphSAGEBaseline(ClassifierMixin, BaseEstimator):
 
     def _network(self, source: FeatureSource, graph: Graph, seed: int, device: torch.device) -> SageNet:
         rows = FixedRows(source.fixed_rows(torch.arange(source.num_rows, device=device)), source.num_columns)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             module = SageNet(
                 rows,
                 adjacency_tensor(graph, device),

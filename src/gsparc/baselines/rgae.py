@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_share
 from gsparc.baselines._parameters import check_parameters
@@ -284,8 +284,7 @@ class RGAEBaseline(ClusterMixin, BaseEstimator):
         source = FeatureSource(X, self._scaling, device)
         rows = FixedRows(source.fixed_rows(torch.arange(X.shape[0], device=device)), X.shape[1])
         sizes = X.shape[1], self.hidden_channels, self.out_channels
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             module = _AutoEncoder(rows, Propagation(graph, "sym", device), sizes, self.n_clusters).to(device)
         self.module_, module.l2 = module, _L2[0]
         run_loop(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gsparc._runtime import seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_share
 from gsparc.baselines._graph_taught import GraphTaughtBaseline, Lesson, walk_batch
@@ -232,8 +233,7 @@ class SimMLPBaseline(GraphTaughtBaseline):
 
     def _learn(self, lesson: Lesson) -> float:
         device = lesson.device
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(lesson.seed)
+        with seeded(lesson.seed):
             encoder = SimMLPNet(
                 lesson.source.num_columns,
                 channels=self.channels,

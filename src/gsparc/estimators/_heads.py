@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gsparc._processes import world
+from gsparc._runtime import seeded
 from gsparc._validation import check_count
 from gsparc.estimators._labels import hold_out_labelled
 from gsparc.estimators._views import NodeView, dense_rows
@@ -164,8 +165,7 @@ class NetHead:
     ) -> NetHead:
         """Train; `module` is the user's own for ``kind="module"`` and is copied."""
         settings = settings.complete()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
+        with seeded(settings.seed):
             built = _build(settings, data, module).to(device)
         head = cls(settings, built)
         if settings.kind == "module":

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from gsparc._runtime import timed
+from gsparc._runtime import seeded, timed
 from gsparc.estimators._base import CPU
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops._grown_tokens import grown_tokens
@@ -76,8 +76,7 @@ def _directions(rows: Any, rank: int, seed: int, _: torch.device) -> np.ndarray:
 def _directions_on_device(rows: Any, rank: int, seed: int, device: torch.device) -> np.ndarray:
     """The same on ``device``, where sparse rows are filled up."""
     filled = torch.as_tensor(rows.toarray() if sp.issparse(rows) else rows, dtype=torch.float32, device=device)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with seeded(seed, device):
         _, _, right = torch.svd_lowrank(filled, min(rank + 10, *filled.shape), niter=_POWER_STEPS)
     return right[:, :rank].cpu().numpy()
 

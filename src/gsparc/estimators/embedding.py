@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gsparc._mapped import is_mapped, release
 from gsparc._processes import world
-from gsparc._runtime import resolve_device, resolve_seed, timed
+from gsparc._runtime import resolve_device, resolve_seed, seeded, timed
 from gsparc._store import Store
 from gsparc._typing import RandomState
 from gsparc._validation import (
@@ -296,8 +296,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             nodes = operator.nodes
             self._held = HeldOut(nodes[held.train], nodes[held.nodes], held.pointers, held.neighbours)
         text = self._scaling.rows
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             self.module_ = SpectralNet(
                 features.num_columns,
                 min(max(self.n_components, min(self.oversample, len(train) // 20)), len(train)),

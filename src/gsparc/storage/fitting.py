@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gsparc._cuts import without_edges_of
 from gsparc._processes import world
-from gsparc._runtime import resolve_device, stage_times
+from gsparc._runtime import resolve_device, seeded, stage_times
 from gsparc._store import Store
 from gsparc._version import __version__
 from gsparc.estimators._conformal import Calibration, label_scores
@@ -203,8 +203,7 @@ def _head(store: Store, spectral: SpectralMap, settings: FitSettings) -> tuple[F
     y, split, device = np.asarray(store.y), np.asarray(store.split), resolve_device(settings.device)
     train = np.flatnonzero((split == 0) & (y >= 0))
     judged = np.flatnonzero((split == 1) & (y >= 0))[:_JUDGES]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+    with seeded(settings.seed):
         head = FeatureMLP(
             store.shape[1], len(store.class_names), coordinate_channels=spectral.n_components_, dropout=0.2
         ).to(device)

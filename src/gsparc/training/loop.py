@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gsparc._processes import world
-from gsparc._runtime import progress_bar, torch_generator
+from gsparc._runtime import progress_bar, seeded, torch_generator
 from gsparc.exceptions import InputError
 from gsparc.training._captured import Replayed, can_capture
 from gsparc.training.checkpoints import digest, finished_loop, load_checkpoint, next_loop, save_checkpoint
@@ -306,9 +306,7 @@ def _likeness(module: nn.Module, settings: LoopSettings, device: torch.device) -
 
 def _run(task: Task, settings: LoopSettings, device: torch.device) -> LoopResult:
     """Run from the start, or from the checkpoint that the settings name."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(world().seed(settings.seed))
+    with seeded(world().seed(settings.seed), device):
         share_module(task.module)
         state = _State(task, settings, device)
         state.restore()

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from gsparc._runtime import seeded
 from gsparc._validation import check_name
 from gsparc.graph import Graph
 from gsparc.nn.teacher import AppnpTeacher, FixedRows, SageTeacher
@@ -121,8 +122,7 @@ def _teacher(
     seed: int,
 ) -> nn.Module:
     network = SageTeacher if kind == "sage" else AppnpTeacher
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         module = network(
             rows,
             propagation,
