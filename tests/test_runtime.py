@@ -6,15 +6,27 @@ import io
 import multiprocessing
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from gsparc import Graph, SpectralMap, _runtime
-from gsparc._runtime import progress_bar, seeded, stage_bar
+from gsparc import Graph, SparcClassifier, SpectralMap, _runtime, baselines, load_model
+from gsparc._runtime import plain_torch, progress_bar, seeded, stage_bar
+
+ANGLE = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+X = np.stack([np.cos(ANGLE), np.sin(ANGLE)], axis=1)
+RING = Graph.from_edges(np.stack([np.arange(60), (np.arange(60) + 1) % 60]), num_nodes=60)
+LEFT = (X[:, 0] < 0).astype(int)
+
+
+def tiny_map(**changes) -> SpectralMap:
+    options = {"hidden_channels": (16,), "max_steps": 20, "device": "cpu", "random_state": 0}
+    return SpectralMap(3, **(options | changes))
 
 
 @pytest.fixture
@@ -106,13 +118,8 @@ def test_seeded_draws_do_not_depend_on_other_threads() -> None:
 
 
 def test_fits_in_threads_equal_fits_one_after_the_other() -> None:
-    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
-    X = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    ring = Graph.from_edges(np.stack([np.arange(60), (np.arange(60) + 1) % 60]), num_nodes=60)
-
     def fit(seed: int) -> bytes:
-        options = {"hidden_channels": (16,), "dropout": 0.3, "max_steps": 20, "device": "cpu"}
-        return SpectralMap(3, random_state=seed, **options).fit(X, graph=ring).transform(X).tobytes()
+        return tiny_map(dropout=0.3, random_state=seed).fit(X, graph=RING).transform(X).tobytes()
 
     before = torch.get_rng_state()
     one_by_one = [fit(seed) for seed in range(4)]
@@ -146,3 +153,85 @@ def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have() -> 
     done.set()
     thread.join()
     assert ended == 0
+
+
+@contextmanager
+def double_by_default() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+        assert torch.get_default_dtype() == torch.float64  # as it was
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+SETTINGS = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "default dtype": double_by_default,
+}
+
+
+class Averaging(torch.nn.Module):
+    """A message-passing module of one layer: a node's neighbours, summed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2, dtype=torch.float32)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.layer(x + torch.zeros_like(x).index_add(0, edge_index[1], x[edge_index[0]]))
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("backbone", ["mlp", "module", "baseline"])
+def test_settings_of_torch_around_a_call_change_nothing(setting: str, backbone: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = Averaging() if backbone == "module" else None
+
+    def fitted():
+        if backbone == "baseline":
+            return baselines.MLPBaseline(max_steps=20, device="cpu", random_state=0).fit(X, LEFT)
+        options = {"spectral_map": tiny_map(), "distill": False, "max_steps": 20, "random_state": 0, "device": "cpu"}
+        return SparcClassifier(network or backbone, **options).fit(X, LEFT, graph=RING)
+
+    def answers() -> list[bytes]:
+        model = fitted()
+        found = [model.predict_proba(X[:5]).tobytes()]
+        if backbone != "baseline":
+            model.save(tmp_path / "model")
+            loaded = load_model(tmp_path / "model", backbone=network)
+            found.append(loaded.predict_proba(X[:5]).tobytes())
+        return found
+
+    usual = answers()
+    with SETTINGS[setting]():
+        assert answers() == usual
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_blocks_made_later_are_made_as_usual_too(setting: str) -> None:
+    model = tiny_map().fit(X, graph=RING)
+    with SETTINGS[setting]():
+        parts = model.transform_blocks(X)
+        assert torch.is_grad_enabled() == (setting in ("autocast", "default dtype"))
+        assert np.concatenate(list(parts)).tobytes() == model.transform(X).tobytes()
+
+
+def test_the_default_type_comes_back_with_the_last_thread() -> None:
+    first_in, second_in = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with plain_torch():
+            first_in.set()
+            second_in.wait(30)
+
+    with double_by_default():
+        thread = threading.Thread(target=first)
+        thread.start()
+        first_in.wait(30)
+        with plain_torch():
+            second_in.set()
+            thread.join()
+            assert torch.get_default_dtype() == torch.float32

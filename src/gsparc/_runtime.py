@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     import torch  # takes seconds: what only needs a seed or a bar does without it
 
 __all__ = [
+    "PlainTorch",
     "Progress",
     "Stage",
+    "plain_torch",
     "progress_bar",
     "resolve_device",
     "resolve_seed",
@@ -34,6 +38,9 @@ __all__ = [
 ]
 
 _borrowed = [threading.RLock()]  # held by the thread that uses torch's generators, of which a process has one a device
+_number_type = [threading.Lock()]  # guards the next two
+_inside = [0]  # calls, of any thread, that need single precision as torch's default
+_outside: list[torch.dtype] = []  # the default that the last of them restores
 _times: ContextVar[dict[str, float] | None] = ContextVar("times", default=None)
 
 
@@ -109,12 +116,100 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
 
 
 def _lock_anew() -> None:
-    """In a forked process, where a thread that held the lock does not exist any more."""
-    _borrowed[0] = threading.RLock()
+    """In a forked process, where a thread that held a lock does not exist any more."""
+    _borrowed[0], _number_type[0] = threading.RLock(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_lock_anew)
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Torch as it is after its import: gradients, no inference mode, no autocast, single precision by default.
+
+    A call of ours computes the same whatever the caller has set, and leaves those settings as they were. The default
+    type of numbers is one for the whole process: it comes back when no thread is in here any more.
+
+    Examples
+    --------
+    >>> import torch
+    >>> with torch.inference_mode(), plain_torch():
+    ...     torch.ones(1, requires_grad=True).sum().backward()
+    """
+    import torch
+
+    with ExitStack() as settings:
+        settings.enter_context(_single_precision())
+        if torch.is_inference_mode_enabled():
+            settings.enter_context(torch.inference_mode(False))
+        if not torch.is_grad_enabled():
+            settings.enter_context(torch.enable_grad())
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                settings.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@contextmanager
+def _single_precision() -> Iterator[None]:
+    import torch
+
+    with _number_type[0]:
+        if not _inside[0]:
+            _outside[:] = [torch.get_default_dtype()]
+            if _outside[0] != torch.float32:
+                torch.set_default_dtype(torch.float32)
+        _inside[0] += 1
+    try:
+        yield
+    finally:
+        with _number_type[0]:
+            _inside[0] -= 1
+            if not _inside[0] and _outside[0] != torch.float32:
+                torch.set_default_dtype(_outside[0])
+
+
+class PlainTorch:
+    """Base of what users call: the public methods of every class below it run in :func:`plain_torch`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> class Model(PlainTorch):
+    ...     def fit(self):
+    ...         return torch.is_grad_enabled()
+    >>> with torch.no_grad():
+    ...     Model().fit()
+    True
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, method in list(vars(cls).items()):
+            if isinstance(method, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, _in_plain_torch(method))
+
+
+def _in_plain_torch(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with plain_torch():
+            found = method(*args, **kwargs)
+        return _step_by_step(found) if isinstance(found, Generator) else found
+
+    return call
+
+
+def _step_by_step(parts: Generator[Any, Any, Any]) -> Iterator[Any]:
+    """Blocks that are made when they are asked for, each in :func:`plain_torch`; between them the caller's settings."""
+    while True:
+        with plain_torch():
+            try:
+                part = next(parts)
+            except StopIteration:
+                return
+        yield part
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from gsparc._runtime import resolve_device, resolve_seed, seeded
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -71,7 +71,7 @@ class SeenGraph:
     seed: int
 
 
-class ConnectedBaseline(BaseEstimator, ABC):
+class ConnectedBaseline(PlainTorch, BaseEstimator, ABC):
     """A method that needs a node's edges: it fills in the hidden labels of seen nodes, and knows no others.
 
     Subclasses say which network reads what (:meth:`_network`) and how it is trained (:meth:`_loop`).

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -72,7 +72,7 @@ def walk_batch(graph: Graph, count: int, length: int, rng: np.random.Generator) 
     return np.unique(np.concatenate(places))
 
 
-class GraphTaughtBaseline(ClassifierMixin, BaseEstimator, ABC):
+class GraphTaughtBaseline(ClassifierMixin, PlainTorch, BaseEstimator, ABC):
     """A classifier whose training sees edges and whose predictions read features only.
 
     Subclasses say what is learned (:meth:`_learn`) and how new rows are scored (:meth:`_logits`).

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gsparc._runtime import resolve_device, resolve_seed, seeded
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_pair_ids, check_positions
 from gsparc.baselines._parameters import check_parameters
@@ -214,7 +214,7 @@ class EdgeTask:
         return mean_reciprocal_rank(scores, retrieval.truth)
 
 
-class PairLinks(BaseEstimator, ABC):
+class PairLinks(PlainTorch, BaseEstimator, ABC):
     """A link scorer that embeds nodes and decodes pairs. Subclasses train (:meth:`_train`) and embed.
 
     The decoder is no inner product, so no index can find the best pairs: every question costs all seen nodes.

@@ -9,7 +9,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_name, check_pair_ids
 from gsparc.estimators._nodes import NodeNames
@@ -31,7 +31,7 @@ from gsparc.training.spectral import hold_out
 __all__ = ["FeatureCosineLinks", "WeighedCosineLinks"]
 
 
-class _CosineLinks(BaseEstimator):
+class _CosineLinks(PlainTorch, BaseEstimator):
     """Ranking by an index of the seen nodes' features."""
 
     index_: CombinedIndex

@@ -10,7 +10,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -47,7 +47,7 @@ def vote_logits(cosines: np.ndarray, codes: np.ndarray, prior: np.ndarray) -> np
     return np.log(np.maximum(votes, 1e-12) / votes.sum(axis=1, keepdims=True))
 
 
-class FeatureKNNBaseline(ClassifierMixin, BaseEstimator):
+class FeatureKNNBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
     """Weighted vote of the ``k`` labelled nodes with the most similar features.
 
     Parameters

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels, check_positions, check_seen_ids
 from gsparc.baselines._parameters import check_parameters
@@ -48,7 +48,7 @@ class _FeatureNodeView(NodeView):
         return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
 
 
-class FeatureTransformerBaseline(ClassifierMixin, BaseEstimator):
+class FeatureTransformerBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
     """The "feature-based transformer" of the SPARC paper (arXiv 2411.01532): no adjacency at all.
 
     The same network, token lists, optimiser, stopping rule and calibration as ``SparcClassifier("phormer")``. Token

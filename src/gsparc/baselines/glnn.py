@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -24,7 +24,7 @@ __all__ = ["GLNNBaseline"]
 _BLOCK = 65_536
 
 
-class GLNNBaseline(ClassifierMixin, BaseEstimator):
+class GLNNBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
     """Graph-less neural network (Zhang et al., arXiv 2110.08727): GraphSAGE teaches an MLP on features.
 
     The student is the network of :class:`~gsparc.baselines.MLPBaseline`: same width, dropout, optimiser, stopping

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from gsparc._optional import import_optional
-from gsparc._runtime import resolve_device, resolve_seed, seeded
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -116,7 +116,7 @@ class SageNet(nn.Module):
         return out[rows] if x is None else out
 
 
-class GraphSAGEBaseline(ClassifierMixin, BaseEstimator):
+class GraphSAGEBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
     """GraphSAGE with the mean aggregator (Hamilton, Ying and Leskovec, NeurIPS 2017, arXiv 1706.02216).
 
     Trained on the seen graph. A node without edges is read by its own row: the mean over no neighbours is zero.

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from gsparc._runtime import resolve_seed
+from gsparc._runtime import PlainTorch, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_name
 from gsparc.baselines._parameters import check_parameters
@@ -22,7 +22,7 @@ __all__ = ["KMeansBaseline"]
 _ALL_UP_TO = 100_000  # rows; beyond, mini-batches
 
 
-class KMeansBaseline(ClusterMixin, BaseEstimator):
+class KMeansBaseline(ClusterMixin, PlainTorch, BaseEstimator):
     """k-means on node features (Lloyd, 1982; scikit-learn's); a new node takes the nearest centroid.
 
     The paper's feature-based (FB) baseline. Checked against centroids worked out by hand.

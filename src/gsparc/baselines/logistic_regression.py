@@ -15,7 +15,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 from torch.nn import functional as F
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -50,7 +50,7 @@ def temperature_of(logits: np.ndarray, codes: np.ndarray) -> float:
     return fit_temperature(torch.from_numpy(logits).float(), torch.from_numpy(codes))
 
 
-class LogisticRegressionBaseline(ClassifierMixin, BaseEstimator):
+class LogisticRegressionBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
     """Multinomial logistic regression with an L2 penalty, on features alone.
 
     Counts and sparse text are scaled to rows of length one, other columns to mean zero and variance one. The strength

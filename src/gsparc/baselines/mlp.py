@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_labels
 from gsparc.baselines._parameters import check_parameters
@@ -21,7 +21,7 @@ from gsparc.training.batches import FeatureSource, Scaling
 __all__ = ["MLPBaseline"]
 
 
-class MLPBaseline(ClassifierMixin, BaseEstimator):
+class MLPBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
     """The network of :class:`~gsparc.SparcClassifier` without coordinates: features only, no graph.
 
     Same width, dropout, optimiser, stopping rule and calibration; a tenth of the labelled nodes judge.

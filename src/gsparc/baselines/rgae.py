@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gsparc._runtime import resolve_device, resolve_seed, seeded
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_share
 from gsparc.baselines._parameters import check_parameters
@@ -198,7 +198,7 @@ class _Clustering(_Reconstruction):
         self.set_graph(self.graph)
 
 
-class RGAEBaseline(ClusterMixin, BaseEstimator):
+class RGAEBaseline(ClusterMixin, PlainTorch, BaseEstimator):
     """R-GAE (Mrabah et al., arXiv 2107.08562) in its R-DGAE form: a graph auto-encoder that learns clusters jointly.
 
     A two-layer GCN is trained to reconstruct the graph. Then centroids join: nodes that are sure of their cluster

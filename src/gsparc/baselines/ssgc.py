@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph
 from gsparc.baselines._parameters import check_parameters
@@ -53,7 +53,7 @@ def _averages(X: Any, graph: Graph, powers: tuple[int, ...], alpha: float, devic
             yield ((1 - alpha) * total / hop + alpha * own).cpu().numpy()
 
 
-class SSGCBaseline(ClusterMixin, BaseEstimator):
+class SSGCBaseline(ClusterMixin, PlainTorch, BaseEstimator):
     """Simple spectral graph convolution (Zhu and Koniusz, ICLR 2021), then k-means.
 
     Features are averaged by :func:`simple_spectral_convolution`, reduced to their leading directions, scaled to rows of

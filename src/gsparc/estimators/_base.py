@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 
 from gsparc._cuts import induced_part
 from gsparc._mapped import is_mapped, release, row_blocks
+from gsparc._runtime import PlainTorch, plain_torch
 from gsparc._validation import check_name
 from gsparc.exceptions import BackboneError, DamagedModelError, ModelFolderError
 from gsparc.graph import Graph
@@ -50,7 +51,7 @@ _CLASSES: dict[str, type[SavedEstimator]] = {}
 Arrays = dict[str, np.ndarray]
 
 
-class SavedEstimator(BaseEstimator):
+class SavedEstimator(PlainTorch, BaseEstimator):
     """A scikit-learn estimator that is saved as a model folder."""
 
     n_features_in_: int
@@ -93,7 +94,8 @@ class SavedEstimator(BaseEstimator):
         estimator.n_features_in_ = int(config["n_features_in"])
         if config["feature_names"] is not None:
             estimator.feature_names_in_ = np.array(config["feature_names"], dtype=object)
-        estimator._restore(config["fitted"], arrays)
+        with plain_torch():
+            estimator._restore(config["fitted"], arrays)
         return estimator
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device
+from gsparc._runtime import PlainTorch, resolve_device
 from gsparc._validation import (
     check_count,
     check_features,
@@ -67,7 +67,7 @@ class Screening(NamedTuple):
     """``[m]`` bool: whether ``novelty`` is ``far_level`` or less."""
 
 
-class ConfidentClassifier:
+class ConfidentClassifier(PlainTorch):
     """Probabilities, prediction sets and novelty of a fitted classifier."""
 
     classes_: np.ndarray

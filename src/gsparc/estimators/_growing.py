@@ -16,6 +16,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gsparc._runtime import PlainTorch
 from gsparc._validation import check_features, check_labels, check_positions
 from gsparc.estimators._confidence import _MOST_BELIEFS, _MOST_UNLABELLED
 from gsparc.estimators._heads import NetHead, seen_edges
@@ -101,7 +102,7 @@ def grown_graph(graph: Graph, more: Graph | None, num_nodes: int) -> Graph:
     return Graph._from_csr(both.indptr.astype(np.int64), indices, both.data if weighted else None)
 
 
-class GrowingClassifier:
+class GrowingClassifier(PlainTorch):
     """The part of a classifier that takes in new nodes."""
 
     classes_: np.ndarray

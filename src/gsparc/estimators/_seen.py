@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device
+from gsparc._runtime import PlainTorch, resolve_device
 from gsparc._validation import check_features, check_positions, check_seen_ids
 from gsparc.estimators._nodes import NodeNames
 from gsparc.estimators._views import NodeView, SeenNodes
@@ -20,7 +20,7 @@ _BLOCK = 65_536  # nodes at once
 _APART = 0.01  # squared distance of two rows of coordinates, by their squared length, that rounding does not make
 
 
-class SeenClassifier:
+class SeenClassifier(PlainTorch):
     """The part of a classifier that fills in labels of the nodes it was fitted on."""
 
     classes_: np.ndarray

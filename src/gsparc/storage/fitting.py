@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gsparc._cuts import without_edges_of
 from gsparc._processes import world
-from gsparc._runtime import resolve_device, seeded, stage_times
+from gsparc._runtime import plain_torch, resolve_device, seeded, stage_times
 from gsparc._store import Store
 from gsparc._version import __version__
 from gsparc.estimators._conformal import Calibration, label_scores
@@ -46,6 +46,7 @@ _HEAD_STEPS = 1500
 Progress = Callable[[str, float], object]
 
 
+@plain_torch()
 def model_of_store(
     store: Store,
     settings: FitSettings,
@@ -83,6 +84,7 @@ def _material(store: Store, columns: Columns, preprocess: Preprocessor, settings
     return Material(np.array(store.node_ids), X, labels, edges, graph, split, preprocess)
 
 
+@plain_torch()
 def fit_store(
     store: Store,
     settings: FitSettings,

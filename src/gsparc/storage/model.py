@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from gsparc._mapped import release
-from gsparc._runtime import resolve_device
+from gsparc._runtime import plain_torch, resolve_device
 from gsparc.estimators._base import part_of, prefixed
 from gsparc.estimators._conformal import Calibration, p_values
 from gsparc.estimators._ranking import unit
@@ -133,6 +133,7 @@ class StoreModel(TableModel):
         """Not offered: what was measured on held-out rows is in the report."""
         raise InputError("a model of a store is measured when it is fitted; see gsparc info MODEL.")
 
+    @plain_torch()
     def proba(self, X: Any, coordinates: NDArray[np.float32]) -> NDArray[np.float32]:
         """Class probabilities of rows."""
         assert self.head is not None
@@ -223,6 +224,7 @@ class StoreModel(TableModel):
         release(*arrays.values())
 
     @classmethod
+    @plain_torch()
     def from_files(cls, found: ModelFiles, folder: Any) -> Self:
         """What :meth:`save` wrote; DamagedModelError where its parts do not fit together."""
         try:
