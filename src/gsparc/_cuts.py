@@ -1,4 +1,4 @@
-"""Parts of graphs that lie in files, made a block of rows at a time in temporary files of their own."""
+"""Graphs made from others: parts of them, and the same with other weights. Of those in files, a block at a time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsparc._csr import index_dtype
-from gsparc._mapped import release
+from gsparc._mapped import is_mapped, release, row_blocks
 from gsparc.graph import Graph
 
-__all__ = ["induced_part", "without_edges_of"]
+__all__ = ["in_units", "induced_part", "mean_weight", "without_edges_of"]
 
 _ROWS = 1 << 18
+_ROUNDING = 1e-6  # weights that were divided by their mean have a mean of one but for the last digits
 
 
 def induced_part(graph: Graph, nodes: NDArray[np.integer]) -> Graph:
@@ -64,6 +65,51 @@ def _filtered(graph: Graph, place: NDArray[Any], nodes: NDArray[Any] | None) -> 
         indices = _mapped(ends, place.dtype, int(indptr[-1]))
         weights = None if graph.weights is None else _mapped(values, graph.weights.dtype, int(indptr[-1]))
         return Graph._from_mapped(indptr, indices, weights)
+
+
+def mean_weight(graph: Graph) -> float:
+    """Mean weight of the edges; one where they have none, and where there are none.
+
+    Examples
+    --------
+    >>> mean_weight(Graph.from_edges([[0, 1], [1, 2]], weights=[1.0, 4.0])), mean_weight(Graph.from_edges([[0], [1]]))
+    (2.5, 1.0)
+    """
+    weights, total = graph.weights, 0.0
+    if weights is None or not len(weights):
+        return 1.0
+    for part in row_blocks(weights):
+        total += float(weights[part].sum(dtype=np.float64))
+        release(weights)
+    return total / len(weights) or 1.0
+
+
+def in_units(graph: Graph, unit: float | None = None) -> Graph:
+    """The graph with its weights in multiples of ``unit``, by default of their mean; itself where that is one.
+
+    What adds to weights something of its own, such as a self-loop of one, works on these: then no answer depends on
+    whether distances were counted in metres or in miles.
+
+    Examples
+    --------
+    >>> in_units(Graph.from_edges([[0, 1], [1, 2]], weights=[1.0, 4.0])).weights.tolist()
+    [0.4000000059604645, 0.4000000059604645, 1.600000023841858, 1.600000023841858]
+    """
+    unit = mean_weight(graph) if unit is None else unit
+    if abs(unit - 1.0) < _ROUNDING:
+        return graph
+    if graph.weights is None:
+        return Graph._from_csr(
+            graph.indptr, graph.indices, np.full(len(graph.indices), 1 / unit, np.float32), graph.node_ids
+        )
+    if not is_mapped(graph.weights):
+        weights = np.asarray(graph.weights / unit, np.float32)
+        return Graph._from_csr(graph.indptr, graph.indices, weights, graph.node_ids)
+    with tempfile.TemporaryFile(prefix="gsparc-") as values:
+        for part in row_blocks(graph.weights):
+            np.asarray(graph.weights[part] / unit, np.float32).tofile(values)
+            release(graph.weights)
+        return Graph._from_mapped(graph.indptr, graph.indices, _mapped(values, np.float32, len(graph.weights)))
 
 
 def _mapped(file: Any, dtype: Any, count: int) -> NDArray[Any]:

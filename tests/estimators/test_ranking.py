@@ -44,8 +44,8 @@ def test_a_row_that_its_mean_cancels_is_like_none() -> None:
 
 
 def test_averaging_by_hand() -> None:
-    # the walk stays with weight 1: node 1 has 1 + 1 + 3 = 5 in all, node 3 stands alone
-    expected = [[0.5, 0.5, 0, 0], [0.2, 0.2, 0.6, 0], [0, 0.75, 0.25, 0], [0, 0, 0, 1]]
+    # the walk stays with the mean weight, 2: node 1 has 1 + 2 + 3 = 6 in all, node 3 stands alone
+    expected = [[2 / 3, 1 / 3, 0, 0], [1 / 6, 2 / 6, 3 / 6, 0], [0, 0.6, 0.4, 0], [0, 0, 0, 1]]
     np.testing.assert_allclose(averaging(PATH).toarray(), expected, atol=1e-6)
     np.testing.assert_allclose(averaging(PATH, at=np.array([2, 0])).toarray(), [expected[2], expected[0]], atol=1e-6)
     half = 0.5 * np.eye(4) + 0.5 * np.array(expected)

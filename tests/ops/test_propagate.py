@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gsparc._cuts import in_units
 from gsparc.exceptions import InputError, UnknownNameError
 from gsparc.graph import Graph
 from gsparc.ops.laplacian import normalized_affinity
@@ -27,7 +28,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 def dense(graph: Graph, kind: str) -> np.ndarray:
     if kind == "sym":
-        return normalized_affinity(graph.to_scipy()).toarray()
+        return normalized_affinity(in_units(graph).to_scipy()).toarray()
     adjacency = graph.to_scipy().toarray().astype(np.float64)
     degrees = adjacency.sum(axis=1, keepdims=True)
     return np.divide(adjacency, degrees, out=np.zeros_like(adjacency), where=degrees > 0)

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from gsparc._cuts import in_units
 from gsparc._runtime import PlainTorch, resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_labels
@@ -40,7 +41,7 @@ def true_eigenvectors(graph: Graph, count: int, seed: int) -> np.ndarray:
     would fill a column with its indicator. Columns have norm ``sqrt(n)``; a graph of too few nodes fills
     up with zeros. Signs are fixed: the largest entry of a column is positive.
     """
-    n = graph.num_nodes
+    graph, n = in_units(graph), graph.num_nodes
     shape = (n, n)
     weights = np.ones(len(graph.indices)) if graph.weights is None else graph.weights
     affinity = normalized_affinity(sp.csr_array((weights, graph.indices, graph.indptr), shape=shape), tau=_TAU)

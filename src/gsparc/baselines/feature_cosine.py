@@ -19,6 +19,7 @@ from gsparc.estimators._ranking import (
     LinkWeights,
     choose_weights,
     leading_entries,
+    popularity_of,
     smoothed,
     unit,
 )
@@ -96,7 +97,7 @@ class FeatureCosineLinks(_CosineLinks):
         check_name("prior", self.prior, ("none", "degree", "only"))
         X = check_features(self, X, reset=True)
         graph = check_graph(graph, X.shape[0])
-        popularity = np.log1p(graph.degrees())
+        popularity = popularity_of(graph)
         self.weight_ = {"none": 0.0, "only": 1.0}.get(self.prior, 0.0)
         if self.prior == "degree":
             self.weight_ = self._choose(X, graph, resolve_seed(self.random_state))
@@ -115,8 +116,8 @@ class FeatureCosineLinks(_CosineLinks):
         product = left @ right.T
         product = product.toarray() if hasattr(product, "toarray") else product
         cosines = torch.from_numpy(np.ascontiguousarray(product))
-        degrees = graph[held.train].degrees()[retrieval.positions]
-        bonus = torch.from_numpy(np.log1p(degrees).astype(np.float32))
+        popularity = popularity_of(graph[held.train])[retrieval.positions]
+        bonus = torch.from_numpy(popularity.astype(np.float32))
         scores = [mean_reciprocal_rank(cosines + weight * bonus, retrieval.truth) for weight in POPULARITY]
         return POPULARITY[int(np.argmax(scores))]
 
@@ -176,7 +177,7 @@ class WeighedCosineLinks(_CosineLinks):
             )
         self._nodes = NodeNames.of(graph)
         rows = leading_entries(smoothed(graph, unit(view), self.weights_.smooth_features))
-        prior = (self.weights_.popularity * np.log1p(graph.degrees())).astype(np.float32)
+        prior = (self.weights_.popularity * popularity_of(graph)).astype(np.float32)
         self.index_ = CombinedIndex.build(_ones(X), rows, 0.0, prior=prior, kind="exact", device=device)
         return self
 

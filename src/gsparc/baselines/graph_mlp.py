@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gsparc._cuts import in_units
 from gsparc._runtime import seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_share
@@ -93,7 +94,7 @@ class _Contrast:
     def __init__(self, module: GraphMLPNet, lesson: Lesson, power: int, temperature: float, batch_size: int) -> None:
         self.module, self.source, self.graph = module, lesson.source, lesson.graph
         self.power, self.temperature, self.batch_size = power, temperature, batch_size
-        self.affinity = sp.csr_array(normalized_affinity(lesson.graph.to_scipy()), dtype=np.float32)
+        self.affinity = sp.csr_array(normalized_affinity(in_units(lesson.graph).to_scipy()), dtype=np.float32)
         self.whole = self._block(np.arange(self.graph.num_nodes)) if self.graph.num_nodes <= batch_size else None
 
     def _block(self, nodes: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gsparc._cuts import in_units
 from gsparc._runtime import seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_share
@@ -92,7 +93,7 @@ class _AlignTask:
 
     def __init__(self, module: SimMLPNet, lesson: Lesson, model: SimMLPBaseline) -> None:
         self.module, self.lesson, self.model = module, lesson, model
-        self.adjacency = lesson.graph.to_scipy()
+        self.adjacency = in_units(lesson.graph).to_scipy()
         rows = lesson.labelled
         if len(rows) > _HEAD_ROWS:
             rows = np.random.default_rng(lesson.seed).choice(rows, _HEAD_ROWS, replace=False)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 
-from gsparc._cuts import induced_part
+from gsparc._cuts import in_units, induced_part
 from gsparc._mapped import is_mapped, release, row_blocks
 from gsparc._runtime import PlainTorch, plain_torch
 from gsparc._validation import check_name
@@ -255,6 +255,7 @@ def build_operator(
 ) -> Operator:
     """The affinity that the eigenfunctions belong to, cut to the components that are worth learning."""
     description: dict[str, Any] = {"laplacian": laplacian, "edges_from": "graph"}
+    graph = None if graph is None else in_units(graph)  # self-loops, tau and feature neighbours weigh about one
     if graph is None:
         graph = feature_graph(X, n_neighbors, seed, torch.device(device))
         description["edges_from"] = "feature neighbours"

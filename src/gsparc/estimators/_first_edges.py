@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from gsparc._cuts import mean_weight
 from gsparc.graph import Graph
 
 __all__ = ["Discount", "Evidence", "FirstEdges", "KnownEdges", "compatibility", "few_of_each", "with_evidence"]
@@ -199,7 +200,7 @@ class FirstEdges:
         device: torch.device | str = "cpu",
     ) -> FirstEdges:
         """From the seen edges, the labels, and what the model says of the ``unlabelled`` nodes (all or none)."""
-        mean = 1.0 if graph.weights is None else float(graph.weights.mean(dtype=np.float64))
+        mean = mean_weight(graph)
         count = soft.shape[1]
         first = cls(np.ones((count, count)), unlabelled, soft.astype(np.float32), mean_weight=mean)
         first.compatibility = compatibility(graph, codes, first if len(unlabelled) else None, count, device)

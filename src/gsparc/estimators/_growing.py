@@ -16,12 +16,13 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gsparc._cuts import in_units
 from gsparc._runtime import PlainTorch
 from gsparc._validation import check_features, check_labels, check_positions
 from gsparc.estimators._confidence import _MOST_BELIEFS, _MOST_UNLABELLED
 from gsparc.estimators._heads import NetHead, seen_edges
 from gsparc.estimators._nodes import NodeNames
-from gsparc.estimators._ranking import leading_entries, mixed, unit
+from gsparc.estimators._ranking import leading_entries, mixed, popularity_of, unit
 from gsparc.estimators._views import NodeView
 from gsparc.exceptions import GraphError, LabelError
 from gsparc.graph import Graph
@@ -182,7 +183,8 @@ def grown_head(head: NetHead, view: NodeView | None, X: Any, edges: Graph | None
         assert head.source is not None
         old = Graph._from_csr(*(None if part is None else part.cpu().numpy() for part in head.edges))  # type: ignore[arg-type]
         device = head.source.device
-        head.edges = seen_edges(grown_graph(old, edges, before + X.shape[0]), device)
+        more = None if edges is None else in_units(edges, head.unit)
+        head.edges = seen_edges(grown_graph(old, more, before + X.shape[0]), device)
         head.source = FeatureSource(_stacked(head.source.matrix(), X), head.source.scaling, device)
     return head
 
@@ -256,6 +258,7 @@ def _grown_beliefs(model: Any, X: Any, codes: np.ndarray) -> dict[str, Any]:
 def grown_links(model: Any, X: Any, nodes: NodeNames, edges: Graph | None) -> dict[str, Any]:
     """Attributes of a link predictor that also offers the nodes of ``X``."""
     before, weights = model.index_.num_vectors, model.weights_
+    edges = None if edges is None else in_units(edges, model._unit)
     own, view = model._embed(X), unit(model._view.rows(X))
     if edges is not None and (weights.smooth_map or weights.smooth_features):
         own, view = _moved(model.index_, own, view, edges._matrix()[before:, : model._fitted_nodes], weights)
@@ -263,7 +266,7 @@ def grown_links(model: Any, X: Any, nodes: NodeNames, edges: Graph | None) -> di
     fresh["index_"].add(own, view)
     if weights.popularity:
         fresh["_graph"] = grown_graph(model._graph, edges, len(nodes))
-        fresh["index_"].prior = (weights.popularity * np.log1p(fresh["_graph"].degrees())).astype(np.float32)
+        fresh["index_"].prior = (weights.popularity * popularity_of(fresh["_graph"])).astype(np.float32)
     return fresh
 
 

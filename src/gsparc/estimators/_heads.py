@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gsparc._cuts import in_units, mean_weight
 from gsparc._processes import world
 from gsparc._runtime import seeded
 from gsparc._validation import check_count
@@ -147,7 +148,9 @@ class NetHead:
         width: float = 1.0,
         edges: SeenEdges | None = None,
         source: FeatureSource | None = None,
+        unit: float = 1.0,
     ) -> None:
+        self.unit = unit  # edges are in multiples of this weight
         self.settings, self.module, self.temperature, self.history = settings, module, temperature, history or []
         self.summaries, self.width, self.edges, self.source = summaries, width, edges, source
         self._projected: tuple[Tensor, Tensor] | None = (
@@ -170,7 +173,8 @@ class NetHead:
         head = cls(settings, built)
         if settings.kind == "module":
             assert data.graph is not None
-            head.edges, head.source = seen_edges(data.graph, device), data.view.source
+            head.unit = mean_weight(data.graph)  # inferred edges weigh up to one, as much as a mean edge
+            head.edges, head.source = seen_edges(in_units(data.graph, head.unit), device), data.view.source
             head.width = _kernel_width(data.view, settings.n_neighbors or 1)
         judge = None
         if data.judge is not None and len(data.judge[1]):
@@ -320,7 +324,7 @@ class NetHead:
         shape = {name: _plain(value) for name, value in vars(self.settings).items()}
         module = None if self.kind == "module" else self.module.config()  # type: ignore[operator]
         out = {"settings": shape, "module": module, "temperature": self.temperature, "history": self.history}
-        return out | {"width": self.width, "num_summaries": len(self.summaries or ())}
+        return out | {"width": self.width, "unit": self.unit, "num_summaries": len(self.summaries or ())}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Weights, and the summaries of a spectral convolution."""
@@ -360,9 +364,11 @@ class NetHead:
         module.to(device).eval()
         if not all(bool(torch.isfinite(weight).all()) for weight in weights.values() if weight.is_floating_point()):
             raise ValueError("weights of a network that are not finite")
-        numbers = (config["temperature"], config["width"])
-        if not all(isinstance(v, (int, float)) and 0 <= v < float("inf") for v in numbers) or not numbers[0]:
-            raise ValueError(f"temperature and width {numbers} of a network")
+        unit = config.get("unit", 1.0)  # what was saved before there was one used weights as they came
+        numbers = (config["temperature"], config["width"], unit)
+        positive = all(isinstance(v, (int, float)) and 0 <= v < float("inf") for v in numbers)
+        if not positive or not numbers[0] or not unit:
+            raise ValueError(f"temperature, width and unit {numbers} of a network")
         for name in ("num_tokens", "n_neighbors"):
             if getattr(settings, name) is not None:
                 check_count(name, getattr(settings, name), 1)
@@ -382,6 +388,7 @@ class NetHead:
             summaries=summaries,
             width=float(config["width"]),
             edges=edges,
+            unit=float(unit),
         )
         if summaries is not None and "fitted.0" in arrays:
             head.fitted_summaries = [torch.from_numpy(arrays[f"fitted.{i}"]).to(device) for i in range(count)]

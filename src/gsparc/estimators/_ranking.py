@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from gsparc._cuts import in_units
 from gsparc.estimators._shift import Judged, NodeShift, choose_shift
 from gsparc.graph import Graph
 from gsparc.ops._feature_rows import unit_csr
@@ -24,6 +25,7 @@ __all__ = [
     "averaging",
     "choose_weights",
     "leading_entries",
+    "popularity_of",
     "shared_cosines",
     "smoothed",
     "unit",
@@ -66,11 +68,17 @@ def averaging(graph: Graph, share: float = 1.0, at: np.ndarray | None = None) ->
     >>> averaging(Graph.from_edges([[0], [1]], num_nodes=3), share=0.5).toarray().tolist()
     [[0.75, 0.25, 0.0], [0.25, 0.75, 0.0], [0.0, 0.0, 1.0]]
     """
+    graph = in_units(graph)
     at = np.arange(graph.num_nodes) if at is None else at
     pull = share / operator_degrees(graph.indptr, graph.weights)[at]
     others = sp.diags_array(pull) @ graph.to_scipy()[at]
     own = sp.csr_array((1 - share + pull, (np.arange(len(at)), at)), shape=others.shape)
     return sp.csr_array(others + own, dtype=np.float32)
+
+
+def popularity_of(graph: Graph) -> np.ndarray:
+    """How popular each node is: ``log(1 + degree)``, the degree in mean edges."""
+    return np.log1p(in_units(graph).degrees())
 
 
 def mixed(rows: Any, means: Any, share: float) -> Any:
@@ -87,6 +95,7 @@ def smoothed(graph: Graph, rows: Any, share: float) -> Any:
         return rows
     if sp.issparse(rows):
         return sp.csr_array(averaging(graph, share) @ rows, dtype=np.float32)
+    graph = in_units(graph)
     means = walk(graph.indptr, graph.indices, graph.weights, torch.from_numpy(np.ascontiguousarray(rows)))
     return mixed(rows, means.numpy(), share)
 
@@ -251,7 +260,7 @@ class _Trial:
     ) -> None:
         self.truth, self.num_nodes = retrieval.truth, graph.num_nodes
         at = retrieval.positions
-        self.degree = torch.from_numpy(np.log1p(graph.degrees()[at])).to(device, torch.float32)
+        self.degree = torch.from_numpy(popularity_of(graph)[at]).to(device, torch.float32)
         means = averaging(graph, at=at)
 
         def cosines(rows: Any, shares: Sequence[float]) -> list[Tensor]:

@@ -73,7 +73,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
     k_power, alpha, n_neighbors
         Settings of the last two; `n_neighbors` also serves when `graph` is None.
     tau : float
-        Adds ``tau / n`` to every entry of the adjacency: damps small dangling parts of the graph.
+        Adds ``tau / n`` mean edges to every entry of the adjacency: damps small dangling parts of the graph.
     components : {"large", "all"}
         Which connected components are learned from. An isolated component puts its own indicator at the
         top of the spectrum, and no function of the features should learn thousands of them: ``"large"`` keeps

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from gsparc._cuts import in_units, mean_weight
 from gsparc._runtime import resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import (
@@ -22,7 +23,15 @@ from gsparc._validation import (
 from gsparc.estimators._base import SavedEstimator, feature_graph, part_of, prefixed
 from gsparc.estimators._growing import grown_links, joined_edges
 from gsparc.estimators._nodes import NodeNames
-from gsparc.estimators._ranking import FeatureView, LinkWeights, choose_weights, leading_entries, smoothed, unit
+from gsparc.estimators._ranking import (
+    FeatureView,
+    LinkWeights,
+    choose_weights,
+    leading_entries,
+    popularity_of,
+    smoothed,
+    unit,
+)
 from gsparc.estimators._shift import NodeShift, link_shifts
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
@@ -176,7 +185,8 @@ class SparcLinkPredictor(SavedEstimator):
 
     def _fit(self, X: Any, graph: Graph, seed: int) -> None:
         device = resolve_device(self.device)
-        n = X.shape[0]
+        n, self._unit = X.shape[0], mean_weight(graph)
+        graph = in_units(graph, self._unit)
         count = default_fits(n) if self.n_maps == "auto" else self.n_maps
         self.maps_ = [self._fit_map(X, graph, seed + i, f"map {i + 1} of {count}") for i in range(count)]
         self._view = FeatureView.fit(X)
@@ -202,7 +212,7 @@ class SparcLinkPredictor(SavedEstimator):
     ) -> CombinedIndex:
         prior = None
         if weights.popularity:
-            prior = (weights.popularity * np.log1p(graph.degrees())).astype(np.float32)
+            prior = (weights.popularity * popularity_of(graph)).astype(np.float32)
         return CombinedIndex.build(
             smoothed(graph, embedding, weights.smooth_map),
             leading_entries(smoothed(graph, unit(view), weights.smooth_features)),
@@ -405,6 +415,7 @@ class SparcLinkPredictor(SavedEstimator):
             "report": self.report_,
             "nodes": self._nodes.config(),
             "fitted_nodes": self._fitted_nodes,
+            "unit": self._unit,
             "view": self._view.config(),
         }
         return fitted, arrays
@@ -426,6 +437,9 @@ class SparcLinkPredictor(SavedEstimator):
         n = self.index_.num_vectors
         self._nodes = NodeNames.from_state(part_of(arrays, "nodes"), fitted["nodes"], n)
         self._fitted_nodes, self._graph = check_count("fitted_nodes", fitted["fitted_nodes"], 1), None
+        self._unit = float(fitted.get("unit", 1.0))  # what was saved before there was one used weights as they came
+        if not 0 < self._unit < float("inf"):
+            raise ValueError(f"links in units of {self._unit}")
         if self.weights_.popularity:
             links = part_of(arrays, "graph")
             self._graph = Graph(links["indptr"], links["indices"], links.get("weights"))

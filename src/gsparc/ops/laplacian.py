@@ -5,6 +5,7 @@ regularised), degrees ``d = K 1`` and ``pi = d / sum(d)``, the random walk ``P =
 self-adjoint under ``pi``. Its eigenvalues ``mu`` are those of ``D^-1/2 K D^-1/2``, so
 ``1 - mu`` are the eigenvalues of the symmetric Laplacian, and its eigenfunctions ``f``
 are the eigenvectors divided by ``sqrt(d)``: orthonormal under ``pi``, the first one constant.
+Weights come in multiples of their mean (:func:`gsparc._cuts.in_units`), so that the loop weighs as much as a mean edge.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gsparc._cuts import in_units
 from gsparc._runtime import torch_generator
 from gsparc._validation import check_name
 from gsparc.exceptions import InputError
@@ -50,8 +51,9 @@ class Propagation:
     graph
         The adjacency ``A``, with or without weights.
     kind : {"sym", "mean"}
-        ``"sym"`` is ``D^-1/2 (A + I) D^-1/2`` with the degrees of ``A + I``, its own transpose. ``"mean"`` is
-        ``D^-1 A``, the weighted mean over the neighbours and without the node itself; zero for an isolated node.
+        ``"sym"`` is ``D^-1/2 (A + I) D^-1/2`` with the degrees of ``A + I``, its own transpose, for weights in
+        multiples of their mean. ``"mean"`` is ``D^-1 A``, the weighted mean over the neighbours and without the node
+        itself; zero for an isolated node.
     device, dtype
         Where the operator is kept and how exactly; ``values`` must be on the same device.
 
@@ -80,14 +82,16 @@ class Propagation:
         check_name("propagation", kind, ("sym", "mean"))
         self.num_nodes, self.kind, self.device = graph.num_nodes, kind, torch.device(device)
         indptr, indices, weights = graph.indptr, graph.indices, graph.weights
-        weights = np.ones(len(indices), np.float32) if weights is None else weights
         rows = np.repeat(np.arange(self.num_nodes, dtype=indices.dtype), np.diff(indptr))
         if kind == "sym":
-            scale = 1.0 / np.sqrt(operator_degrees(indptr, graph.weights))
+            weights = in_units(graph).weights  # a self-loop weighs as much as a mean edge
+            scale = 1.0 / np.sqrt(operator_degrees(indptr, weights))
+            weights = np.ones(len(indices), np.float32) if weights is None else weights
             indptr, indices, rows, weights = _with_self_loops(indptr, indices, rows, weights)
             self.matrix = self._csr(indptr, indices, scale[rows] * weights * scale[indices], dtype)
             self.transpose = self.matrix
         else:
+            weights = np.ones(len(indices), np.float32) if weights is None else weights
             degrees = graph.degrees()
             scale = np.divide(1.0, degrees, out=np.zeros_like(degrees), where=degrees > 0)
             self.matrix = self._csr(indptr, indices, scale[rows] * weights, dtype)
