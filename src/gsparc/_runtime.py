@@ -26,6 +26,7 @@ __all__ = [
     "PlainTorch",
     "Progress",
     "Stage",
+    "further_seed",
     "plain_torch",
     "progress_bar",
     "resolve_device",
@@ -41,6 +42,7 @@ _borrowed = [threading.RLock()]  # held by the thread that uses torch's generato
 _number_type = [threading.Lock()]  # guards the next two
 _inside = [0]  # calls, of any thread, that need single precision as torch's default
 _outside: list[torch.dtype] = []  # the default that the last of them restores
+_SEEDS = 2**32
 _times: ContextVar[dict[str, float] | None] = ContextVar("times", default=None)
 
 
@@ -70,7 +72,7 @@ def resolve_seed(random_state: RandomState) -> int:
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(0, 2**31 - 1))
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        if not 0 <= random_state < 2**32:
+        if not 0 <= random_state < _SEEDS:
             reason = "negative" if random_state < 0 else "too large"
             raise InputError(f"random_state={random_state} is {reason}; pass an integer from 0 to 4294967295 or None.")
         return int(random_state)
@@ -78,6 +80,17 @@ def resolve_seed(random_state: RandomState) -> int:
         f"random_state={random_state!r} cannot seed a generator; pass an integer >= 0, "
         "a numpy RandomState or Generator, or None."
     )
+
+
+def further_seed(seed: int, number: int) -> int:
+    """The seed of a further start, map or teacher: ``seed + number``, and after the largest seed 0.
+
+    Examples
+    --------
+    >>> further_seed(7, 2), further_seed(4294967295, 1)
+    (9, 0)
+    """
+    return (seed + number) % _SEEDS
 
 
 def torch_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -193,3 +193,11 @@ def test_one_new_node_with_every_seen_node_in_pieces(fitted: SparcLinkPredictor,
     np.testing.assert_allclose(fitted.score_pairs(X[:1], everyone[0]), fitted.score_all(X[:1]), atol=1e-5)
     assert fitted.score_pairs(X[:1], [7]).shape == (1, 1)
     assert fitted.score_pairs(X, np.zeros((2, 0), int)).shape == (2, 0)
+
+
+def test_the_largest_seed_has_further_ones() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    ring = Graph.from_edges(np.stack([np.arange(40), (np.arange(40) + 1) % 40]), num_nodes=40)
+    options = {"n_maps": 2, "spectral_steps": 2, "refine_steps": 2, "device": "cpu"}
+    model = SparcLinkPredictor(4, random_state=2**32 - 1, **options).fit(X, graph=ring)
+    assert model.score_all(X[:2]).shape == (2, 40)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gsparc._runtime import PlainTorch, resolve_device, resolve_seed, seeded
+from gsparc._runtime import PlainTorch, further_seed, resolve_device, resolve_seed, seeded
 from gsparc._typing import RandomState
 from gsparc._validation import check_count, check_features, check_graph, check_pair_ids, check_positions
 from gsparc.baselines._parameters import check_parameters
@@ -256,8 +256,9 @@ class PairLinks(PlainTorch, BaseEstimator, ABC):
         count = default_fits(X.shape[0]) if self.n_starts == "auto" else self.n_starts
         self.modules_, self.histories_ = [], []
         for start in range(count):
-            with seeded(seed + start, device):
-                net, result = self._train(_link_data(features, graph, seed + start), start)
+            own = further_seed(seed, start)
+            with seeded(own, device):
+                net, result = self._train(_link_data(features, graph, own), start)
             self.modules_.append(net)
             self.histories_.append(result.history)
         self._nodes = NodeNames.of(graph)

@@ -9,7 +9,7 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import PlainTorch, resolve_device, resolve_seed
+from gsparc._runtime import PlainTorch, further_seed, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import check_features, check_graph, check_name, check_pair_ids
 from gsparc.estimators._nodes import NodeNames
@@ -167,9 +167,10 @@ class WeighedCosineLinks(_CosineLinks):
         view = self._view.rows(X)
         trials = []
         for i in range(default_fits(X.shape[0])):
-            held = hold_out(graph, held_out_share(graph), seed + i)
+            own = further_seed(seed, i)
+            held = hold_out(graph, held_out_share(graph), own)
             if held is not None:
-                trials.append((graph[held.train], held.train, Retrieval(held, seed + i, device), None))
+                trials.append((graph[held.train], held.train, Retrieval(held, own, device), None))
         self.weights_, self.shift_, self.report_ = LinkWeights(map_share=0.0), NodeShift(), {"held_out_nodes": 0}
         if trials:
             self.weights_, self.shift_, self.report_ = choose_weights(

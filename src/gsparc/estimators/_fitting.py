@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gsparc._runtime import further_seed
 from gsparc.estimators._auto import head_kind
 from gsparc.estimators._heads import HeadData, HeadSettings, Judges, NetHead
 from gsparc.estimators._views import NodeView
@@ -144,7 +145,7 @@ class Fitter:
             self.num_classes,
             kinds=(kind,),
             steps=steps,
-            seed=self.settings.seed + start,
+            seed=further_seed(self.settings.seed, start),
             device=self.device,
             show_progress=bool(self.settings.verbose),
         )
@@ -171,7 +172,9 @@ class Fitter:
     ) -> NetHead:
         """Train one head, on soft labels or (``None``) on the true ones alone."""
         name = str(changes.pop("name", kind))
-        settings = replace(self.settings, kind=kind, description=name, seed=self.settings.seed + start, **changes)
+        settings = replace(
+            self.settings, kind=kind, description=name, seed=further_seed(self.settings.seed, start), **changes
+        )
         return NetHead.fit(settings, self.data(soft), self.device, module)
 
     def plan(self, asked: Any) -> list[str]:

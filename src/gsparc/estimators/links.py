@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 
 from gsparc._cuts import in_units, mean_weight
-from gsparc._runtime import resolve_device, resolve_seed
+from gsparc._runtime import further_seed, resolve_device, resolve_seed
 from gsparc._typing import RandomState
 from gsparc._validation import (
     check_count,
@@ -188,7 +188,7 @@ class SparcLinkPredictor(SavedEstimator):
         n, self._unit = X.shape[0], mean_weight(graph)
         graph = in_units(graph, self._unit)
         count = default_fits(n) if self.n_maps == "auto" else self.n_maps
-        self.maps_ = [self._fit_map(X, graph, seed + i, f"map {i + 1} of {count}") for i in range(count)]
+        self.maps_ = [self._fit_map(X, graph, further_seed(seed, i), f"map {i + 1} of {count}") for i in range(count)]
         self._view = FeatureView.fit(X)
         view = self._view.rows(X)
         embeddings = [self._embed_one(one, X) for one in self.maps_]
@@ -196,7 +196,7 @@ class SparcLinkPredictor(SavedEstimator):
         for i, one in enumerate(self.maps_):
             held = one._held
             if held is not None:
-                retrieval = Retrieval(held, seed + i, device)
+                retrieval = Retrieval(held, further_seed(seed, i), device)
                 trials.append((graph[held.train], held.train, retrieval, embeddings[i]))
         self.weights_, self.shift_, self.report_ = choose_weights(
             trials, view, popularity=self.popularity, exact=resolve_kind("auto", n, device) == "exact", device=device

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gsparc._files import write_text
+from gsparc._runtime import further_seed
 from gsparc.experiments.engine import SMALL_GRAPH, Cell, Context, Experiment, Method, Metric
 from gsparc.experiments.workers import one_at_a_time
 
@@ -172,7 +173,7 @@ class Averaged:
         self.make, self.seed, self.starts = make, seed, starts
 
     def fit(self, X: Any, y: Any, **more: Any) -> Averaged:
-        seeds = [1000 * self.seed + i for i in range(self.starts)]
+        seeds = [further_seed(1000 * self.seed, i) for i in range(self.starts)]
         self.models = [self.make({"random_state": seed}).fit(X, y, **more) for seed in seeds]
         self.classes_ = self.models[0].classes_
         return self

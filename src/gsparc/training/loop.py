@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from gsparc._processes import world
-from gsparc._runtime import progress_bar, seeded, torch_generator
+from gsparc._runtime import further_seed, progress_bar, seeded, torch_generator
 from gsparc.exceptions import InputError
 from gsparc.training._captured import Replayed, can_capture
 from gsparc.training.checkpoints import digest, finished_loop, load_checkpoint, next_loop, save_checkpoint
@@ -202,7 +202,7 @@ class _State:
     def _restore_random(self, states: dict[str, Tensor], steps: int) -> None:
         own = f".{world().rank}" if world().rank else ""
         if f"own{own}" not in states:  # saved by fewer processes: this one must not repeat another's draws
-            fresh = world().seed(self.settings.seed + steps)
+            fresh = world().seed(further_seed(self.settings.seed, steps))
             self.generator.manual_seed(fresh)
             torch.manual_seed(fresh)
             return

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gsparc._processes import world
-from gsparc._runtime import torch_generator
+from gsparc._runtime import further_seed, torch_generator
 from gsparc.graph import Graph
 from gsparc.nn.objectives import contrastive_loss, generalisation_score, rayleigh_loss
 from gsparc.nn.spectral_map import SpectralNet
@@ -203,11 +203,11 @@ class _HeldOutScore:
     def __init__(self, task: SpectralTask, held: HeldOut, seed: int) -> None:
         self.task = task
         device, here = task.features.device, world()
-        source, target = task.sampler.sample(_REFERENCE_EDGES, torch_generator(seed + 1, device))
+        source, target = task.sampler.sample(_REFERENCE_EDGES, torch_generator(further_seed(seed, 1), device))
         source, target = (ends.tensor_split(here.size)[here.rank] for ends in (source, target))
         self.count = len(source)
         own = np.array_split(np.arange(len(held.nodes)), here.size)[here.rank]
-        near_to, degrees = _some_neighbours(held, own, seed + here.rank)
+        near_to, degrees = _some_neighbours(held, own, further_seed(seed, here.rank))
         near = as_tensor(near_to).to(device)
         unique, self.inverse = torch.unique(torch.cat([source, target, near]), return_inverse=True)
         self.rows = torch.cat([task.train_rows[unique], as_tensor(held.nodes[own]).to(device)])

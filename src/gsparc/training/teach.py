@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from gsparc._runtime import seeded
+from gsparc._runtime import further_seed, seeded
 from gsparc._validation import check_name
 from gsparc.graph import Graph
 from gsparc.nn.teacher import AppnpTeacher, FixedRows, SageTeacher
@@ -105,8 +105,9 @@ def soft_labels(
         check_name("teacher", kind, ("sage", "appnp"))
         propagation = Propagation(graph, "mean" if kind == "sage" else "sym", device)
         for number in range(seeds):
-            module = _teacher(kind, rows, propagation, features, num_classes, seed + number)
-            _train(module, codes, num_classes, steps, seed + number, device, f"{kind} teacher", show_progress)
+            own = further_seed(seed, number)
+            module = _teacher(kind, rows, propagation, features, num_classes, own)
+            _train(module, codes, num_classes, steps, own, device, f"{kind} teacher", show_progress)
             # one chunk: any row costs as much as all of them
             logits = class_logits(module, lambda index: (index,), everyone, chunk=features.num_rows)
             total += torch.softmax(logits, dim=1)
