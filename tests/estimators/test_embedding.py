@@ -181,6 +181,22 @@ def two_cliques_and_dust() -> tuple[np.ndarray, Graph]:
     return X, Graph.from_edges(edges, num_nodes=92)
 
 
+@pytest.mark.parametrize("pairs", [29, 30, 31, 70])
+def test_a_graph_of_small_components_is_learned_from_all_of_them(pairs: int, caplog: pytest.LogCaptureFixture) -> None:
+    # a ring of 15 and pairs: from 31 pairs on the ring is less than a fifth of the nodes with edges
+    n = 15 + 2 * pairs + 30  # 30 nodes without edges count for nothing
+    ring = np.stack([np.arange(15), (np.arange(15) + 1) % 15])
+    graph = Graph.from_edges(np.hstack([ring, np.arange(15, 15 + 2 * pairs).reshape(2, -1)]), num_nodes=n)
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    with caplog.at_level(logging.INFO, logger="gsparc"):
+        model = tiny(max_steps=2).fit(X, graph=graph)
+    everything = 0.2 * (15 + 2 * pairs) > 15
+    assert model.operator_["components_kept"] == (1 + pairs + 30 if everything else 1)
+    assert model.operator_["nodes"] == (n if everything else 15)
+    said = f"the large ones hold only 15 of the {15 + 2 * pairs} nodes with edges" in caplog.text
+    assert said == everything
+
+
 def test_small_components_are_left_out_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     X, graph = two_cliques_and_dust()
     with caplog.at_level(logging.INFO, "gsparc"):

@@ -45,6 +45,7 @@ LAPLACIANS = ("sym", "k-power", "feature-edge")
 _log = logging.getLogger(__name__)
 _AFTERWARDS = {"verbose", "diffusion_time", "random_state"}  # change nothing in training; the seed counts by itself
 _EXACT_SPARSE = 20_000  # rows of sparse features up to which all pairs are compared
+_LARGE_SHARE = 0.2  # of the nodes with edges
 _SPARSE_BLOCK = 1024  # rows that are compared with all at once
 _FILLED = {"cpu": 1 << 26, "cuda": 1 << 28}  # entries that sparse features may be filled up to for that
 _CLASSES: dict[str, type[SavedEstimator]] = {}
@@ -241,6 +242,28 @@ def _sparse_neighbors(
     return distances, ids
 
 
+def _large_components(graph: Graph, label: np.ndarray, count: int) -> np.ndarray:
+    """Which components are learned from: those of 1 % of the nodes and 10, and the largest.
+
+    All of them where those hold less than a fifth of the nodes that have edges: such a graph is made of small parts,
+    and the few largest say nothing of the others.
+    """
+    sizes = np.bincount(label, minlength=count)
+    large = sizes >= max(10, 0.01 * graph.num_nodes)
+    large[sizes.argmax()] = True
+    held, linked = int(sizes[large].sum()), int(np.count_nonzero(np.diff(graph.indptr)))
+    if held >= _LARGE_SHARE * linked:
+        return large
+    _log.info(
+        "the graph has %d connected components, and the large ones hold only %d of the %d nodes with edges: "
+        "the map is learned on all of them",
+        count,
+        held,
+        linked,
+    )
+    return np.ones(count, bool)
+
+
 def build_operator(
     X: Any,
     graph: Graph | None,
@@ -265,9 +288,7 @@ def build_operator(
     count, label = graph.connected_components(device)
     nodes = np.arange(graph.num_nodes)
     if components == "large" and count > 1:
-        sizes = np.bincount(label, minlength=count)
-        large = sizes >= max(10, 0.01 * graph.num_nodes)
-        large[sizes.argmax()] = True
+        large = _large_components(graph, label, count)
         nodes = np.flatnonzero(large[label])
         description["components_kept"] = int(large.sum())
         if len(nodes) < graph.num_nodes:

@@ -77,7 +77,8 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
     components : {"large", "all"}
         Which connected components are learned from. An isolated component puts its own indicator at the
         top of the spectrum, and no function of the features should learn thousands of them: ``"large"`` keeps
-        components with at least 1 % of the nodes (and 10), and always the largest. All nodes get coordinates
+        components with at least 1 % of the nodes (and 10), and always the largest; all components where those
+        hold less than a fifth of the nodes that have edges. All nodes get coordinates
         either way. `operator_` says what was done.
     oversample : int
         Functions that are trained at least. A span with room to spare holds the leading eigenfunctions more
