@@ -172,7 +172,8 @@ def check_rows_vary(X: Any) -> None:
     if not varies:
         raise FeatureError(
             f"all {X.shape[0]} rows of X are the same, so nothing in the features tells one node from another. "
-            "Pass features that differ between nodes."
+            "Pass features that differ between nodes. Features are computed with in single precision, about seven "
+            "digits: where values such as timestamps differ in later digits only, subtract an offset from them first."
         )
 
 

@@ -17,6 +17,7 @@ from gsparc import Graph, SpectralMap, load_model
 from gsparc.datasets import make_blocks, make_circle
 from gsparc.datasets.generators.manifolds import true_eigenfunctions
 from gsparc.estimators import embedding
+from gsparc.estimators._base import feature_graph
 from gsparc.exceptions import FeatureError
 from gsparc.metrics import grassmann_distance
 from gsparc.ops.laplacian import normalized_affinity
@@ -334,3 +335,21 @@ def test_more_functions_are_trained_than_kept() -> None:
 def test_on_few_nodes_no_more_functions_are_trained_than_one_for_twenty() -> None:
     model = tiny(3, oversample=10, validation_share=0).fit(BLOCKS.X, graph=BLOCKS.graph)
     assert model.module_.out_channels == 120 // 20
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("power", [-80, 80])
+def test_feature_neighbours_do_not_depend_on_the_size_of_features(power: int, form) -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    usual = feature_graph(form(X), 5, seed=0)
+    other = feature_graph(form(X * np.float32(2.0**power)), 5, seed=0)
+    np.testing.assert_array_equal(other.indices, usual.indices)
+    np.testing.assert_allclose(other.weights, usual.weights, rtol=1e-5)
+    if form is np.asarray and power > 0:
+        assert len(tiny(max_steps=5).fit(X * np.float32(2.0**power)).eigenvalues_) == 4
+
+
+def test_timestamps_that_single_precision_cannot_tell_apart_are_explained() -> None:
+    X = np.random.default_rng(0).normal(size=(60, 3)) + 1e9
+    with pytest.raises(FeatureError, match=r"single precision.*subtract an offset"):
+        tiny().fit(X)

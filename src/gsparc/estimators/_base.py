@@ -46,6 +46,7 @@ _log = logging.getLogger(__name__)
 _AFTERWARDS = {"verbose", "diffusion_time", "random_state"}  # change nothing in training; the seed counts by itself
 _EXACT_SPARSE = 20_000  # rows of sparse features up to which all pairs are compared
 _LARGE_SHARE = 0.2  # of the nodes with edges
+_SQUARABLE = (1e-15, 1e15)  # sizes whose squares, summed over many columns, are far from the ends of float32
 _SPARSE_BLOCK = 1024  # rows that are compared with all at once
 _FILLED = {"cpu": 1 << 26, "cuda": 1 << 28}  # entries that sparse features may be filled up to for that
 _CLASSES: dict[str, type[SavedEstimator]] = {}
@@ -197,7 +198,7 @@ class Operator:
 
 def feature_graph(X: Any, n_neighbors: int, seed: int, device: torch.device = CPU) -> Graph:
     """Gaussian affinity of feature neighbours: ``exp(-d^2 / 2 s^2)``, ``s`` the median distance."""
-    n = X.shape[0]
+    n, X = X.shape[0], _squarable(X)
     k = min(n_neighbors, n - 1)
     if sp.issparse(X) and n <= _EXACT_SPARSE:
         distances, ids = _sparse_neighbors(X, k, device)
@@ -210,6 +211,20 @@ def feature_graph(X: Any, n_neighbors: int, seed: int, device: torch.device = CP
     keep = (source != ids.ravel()) & (weights > 1e-6)
     edges = np.stack([source[keep], ids.ravel()[keep]])
     return Graph.from_edges(edges, num_nodes=n, weights=weights[keep].astype(np.float32))
+
+
+def _squarable(X: Any) -> Any:
+    """``X``, or a multiple whose squared distances single precision can hold; neighbours and affinities are the same.
+
+    Examples
+    --------
+    >>> _squarable(np.array([[3e25], [1e25]], np.float32)).ravel().astype(float).round(3).tolist()
+    [1.551, 0.517]
+    """
+    size = max(float(X.max()), -float(X.min()))
+    if size == 0 or _SQUARABLE[0] < size < _SQUARABLE[1]:
+        return X
+    return X * np.float32(2.0 ** -np.floor(np.log2(size)))  # a power of two: no digit changes
 
 
 def _projected(X: Any, seed: int, width: int = 128) -> np.ndarray:
