@@ -118,12 +118,12 @@ def seeded(seed: int, device: torch.device | str = "cpu") -> Iterator[None]:
     """
     import torch
 
-    device = torch.device(device)
-    on_gpu = device.type == "cuda"
-    with _borrowed[0], torch.random.fork_rng(devices=[device] if on_gpu else []):
+    place = torch.device(device)
+    on_gpu = place.type == "cuda"
+    with _borrowed[0], torch.random.fork_rng(devices=[place] if on_gpu else []):
         torch.default_generator.manual_seed(seed)
         if on_gpu:
-            with torch.cuda.device(device):
+            with torch.cuda.device(place):
                 torch.cuda.manual_seed(seed)
         yield
 
