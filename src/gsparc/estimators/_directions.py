@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from gsparc._cuts import in_units
 from gsparc.graph import Graph
 from gsparc.ops.laplacian import operator_degrees, walk
 
@@ -42,7 +43,7 @@ def shared_directions(rows: Any, graph: Graph, rank: int, *, steps: int = 2, see
     """
     n, d = rows.shape
     rank = min(rank, n, d)
-    forth, back = _averaging(graph, steps)
+    forth, back = _averaging(in_units(graph), steps)
     found = np.random.default_rng(seed).standard_normal((d, min(rank + _MORE, n, d))).astype(np.float32)
     for _ in range(_ROUNDS):
         images = np.linalg.qr(forth(np.asarray(rows @ found)))[0]
