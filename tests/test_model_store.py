@@ -252,9 +252,17 @@ def test_a_config_with_a_part_missing_or_of_another_type_is_damage(kind: str, sa
     changes += [{k: v for k, v in config.items() if k != name} for name in ("class", "parameters", "fitted")]
     changes += [{**config, "n_features_in": bad} for bad in (5, -1, "x", None, 1e999)]
     changes += [{**config, "parameters": {**config["parameters"], "evil": 1}}, {**config, "fitted": []}]
-    changes += [
-        {**config, "fitted": {k: v for k, v in config["fitted"].items() if k != name}} for name in config["fitted"]
-    ]
+    younger = {"shift", "unit"}  # than the first folders, which are read as if there were none
+    lacking = {
+        name: {**config, "fitted": {k: v for k, v in config["fitted"].items() if k != name}}
+        for name in config["fitted"]
+    }
+    for changed in (lacking.pop(name) for name in younger & lacking.keys()):
+        shutil.copytree(saved / kind, tmp_path / "older", dirs_exist_ok=True)
+        (tmp_path / "older" / "config.json").write_text(json.dumps(changed))
+        seal(tmp_path / "older")
+        load_model(tmp_path / "older")
+    changes += lacking.values()
     for changed in changes:
         shutil.copytree(saved / kind, tmp_path / "copy", dirs_exist_ok=True)
         (tmp_path / "copy" / "config.json").write_text(json.dumps(changed))

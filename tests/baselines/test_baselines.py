@@ -14,6 +14,7 @@ from gsparc import Graph
 from gsparc.baselines import FeatureCosineLinks, MLPBaseline, WeighedCosineLinks, feature_cosine
 from gsparc.datasets import make_blocks
 from gsparc.estimators._ranking import LinkWeights, choose_weights
+from gsparc.estimators._shift import NodeShift
 from gsparc.exceptions import FeatureError, LabelError, UnknownNameError
 from gsparc.training.spectral import hold_out
 
@@ -67,7 +68,7 @@ def test_neighbours_and_popularity_by_hand(monkeypatch: pytest.MonkeyPatch) -> N
     weights = LinkWeights(map_share=0.0, smooth_features=0.6, popularity=0.3)
     monkeypatch.setattr(feature_cosine, "hold_out", lambda graph, share, seed: Held)
     monkeypatch.setattr(feature_cosine, "Retrieval", lambda *given: None)
-    monkeypatch.setattr(feature_cosine, "choose_weights", lambda trials, *given, **more: (weights, {}))
+    monkeypatch.setattr(feature_cosine, "choose_weights", lambda trials, *given, **more: (weights, NodeShift(), {}))
     X = np.eye(4, dtype=np.float32)  # counts; all words are as rare
     model = WeighedCosineLinks(random_state=0, device="cpu").fit(X, graph=STAR)
     # a: 0.4 a + 0.6 (a + hub) / 2 = 0.7 a + 0.3 hub; hub: 0.4 hub + 0.6 (a + b + c + hub) / 4

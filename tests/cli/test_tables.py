@@ -469,12 +469,15 @@ def test_report_of_a_page_without_classes() -> None:
     assert "<svg" not in page
 
 
-def test_the_schema_of_an_empty_result_is_whole(fitted, packages: Path, inside, tmp_path: Path) -> None:
-    header, first = (packages / "new.csv").read_text().splitlines()[:2]
+def test_a_first_batch_without_any_usable_row_has_the_whole_schema(
+    fitted, packages: Path, inside, tmp_path: Path
+) -> None:
+    header, first, second = (packages / "new.csv").read_text().splitlines()[:3]
     fields = first.split(",")
-    (tmp_path / "bad.csv").write_text(f"{header}\n{','.join([*fields[:3], 'abc', *fields[4:]])}\n")
-    facts = document(inside("predict", fitted[0], tmp_path / "bad.csv", "-o", tmp_path / "o.parquet", "--json"))
-    assert (facts["rows"], facts["rejected"]) == (0, 1)
+    (tmp_path / "bad.csv").write_text(f"{header}\n{','.join([*fields[:3], 'abc', *fields[4:]])}\n{second}\n")
+    options = ["--batch-rows", "1", "-o", tmp_path / "o.parquet", "--json"]
+    facts = document(inside("predict", fitted[0], tmp_path / "bad.csv", *options))
+    assert (facts["rows"], facts["rejected"]) == (1, 1)
     schema = pq.read_schema(tmp_path / "o.parquet")
     assert schema.field("id").type == pa.string()
     assert "near" in schema.names

@@ -118,7 +118,7 @@ def test_a_large_store_makes_a_model_that_predicts_and_is_saved(tmp_path: Path) 
 def test_too_little_memory_for_the_index_is_said_before_the_training(tmp_path: Path) -> None:
     store, told = make_store(tmp_path), []
     chosen = FitSettings(("links",), device="cpu", max_steps=60, index_memory=1000)
-    with pytest.raises(InputError, match=r"does not fit into 1,000 bytes of memory; the smallest .* takes .* MB"):
+    with pytest.raises(InputError, match=r"does not fit into 1,000 bytes of memory; the smallest .* takes .* bytes"):
         model_of_store(store, chosen, progress=lambda sentence, done: told.append(sentence), whole=False)
     assert not any("spectral map" in sentence for sentence in told)
 

@@ -140,8 +140,8 @@ def _check(made: dict[str, Any]) -> None:
     for name, part in parts.items():
         if part is not None and (part.n_features_in_ != width or counts[name](part) != n):
             raise ValueError(f"the {name} is of another model")
-    classes = None if made["classifier"] is None else len(made["classifier"].classes_)
-    if classes is not None and (made["class_names"] is None or len(made["class_names"]) != classes):
+    classes = 0 if made["classifier"] is None else len(made["classifier"].classes_)
+    if classes != (0 if made["class_names"] is None else len(made["class_names"])):
         raise ValueError("the class names do not belong to the classifier")
     if made["picture"].shape != (n, 2) or made["picture"].dtype != np.float32:
         raise ValueError(f"a picture of shape {made['picture'].shape} for {n} nodes")
