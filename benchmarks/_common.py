@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,9 +22,18 @@ from typing import Any
 import numpy as np
 import psutil
 
-__all__ = ["RESULTS", "PeakMemory", "Timer", "record"]
+__all__ = ["RESULTS", "PeakMemory", "Timer", "kept", "record"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def kept(file: Path, make: Callable[[], Any]) -> Any:
+    """What ``make`` returns, from ``file`` where an earlier run has left it there: an interrupt loses little."""
+    if not file.exists():
+        found = json.dumps(make())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(found)
+    return json.loads(file.read_text())
 
 
 class Timer:

@@ -12,14 +12,13 @@ run has finished are kept in the folder ``--scratch``.
 from __future__ import annotations
 
 import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from _common import record
+from _common import kept, record
 from gsparc.experiments.workers import as_finished
 
 KS = (10, 20, 50)
@@ -60,10 +59,8 @@ def cell(dataset: str, seed: int, method: str) -> dict[str, dict[str, float]]:
 def finished(piece: tuple[str, int, str], scratch: Path) -> dict[str, dict[str, float]]:
     """The cell, from the scratch folder where it is there."""
     dataset, seed, method = piece
-    file = scratch / f"{dataset}-{seed}-{'rival' if method == RIVAL else 'ours'}.json"
-    if not file.exists():
-        file.write_text(json.dumps(cell(dataset, seed, method)))
-    return json.loads(file.read_text())
+    name = f"{dataset}-{seed}-{'rival' if method == RIVAL else 'ours'}.json"
+    return kept(scratch / name, lambda: cell(dataset, seed, method))
 
 
 def main() -> None:
@@ -73,7 +70,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--scratch", type=Path, default=Path("pair_scores.scratch"))
     options = parser.parse_args()
-    options.scratch.mkdir(parents=True, exist_ok=True)
     work = [
         (dataset, seed, method)
         for seed in range(options.seeds)

@@ -73,9 +73,9 @@ ROWS = {
 ROWS["samba"] = ROWS["phormer"]
 TRAINING = {"dropout", "input_dropout", "batch_size", "max_steps", "learning_rate", "weight_decay", "patience"}
 OWN = {
-    "gcn": {"hidden_channels", "num_layers", "n_neighbors"},
-    "phormer": {"hidden_channels", "num_layers", "num_tokens", "num_heads"},
-    "samba": {"hidden_channels", "num_layers", "num_tokens", "num_heads"},
+    "gcn": {"hidden_channels", "num_layers", "n_neighbors", "feature_share"},
+    "phormer": {"hidden_channels", "num_layers", "num_tokens", "num_heads", "feature_share"},
+    "samba": {"hidden_channels", "num_layers", "num_tokens", "num_heads", "feature_share"},
 }
 MAP = TRAINING | {"n_components", "hidden_channels", "oversample", "objective", "laplacian", "validation_share"}
 

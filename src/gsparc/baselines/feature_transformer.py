@@ -41,19 +41,16 @@ class _FeatureNodes(SeenNodes):
 class _FeatureNodeView(NodeView):
     """Nodes whose neighbours are found by the same rows that are averaged."""
 
-    def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
-        assert self.seen is not None
-        own = self.reduced(rows)
-        far = self.seen.tokens.tokens(own, num_tokens, exclude=self.places(rows))
-        return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
+    def queries(self, rows: Tensor) -> Tensor:
+        return self.reduced(rows)
 
 
 class FeatureTransformerBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
     """The "feature-based transformer" of the SPARC paper (arXiv 2411.01532): no adjacency at all.
 
     The same network, token lists, optimiser, stopping rule and calibration as ``SparcClassifier("phormer")``. Token
-    ``j`` of a node is the mean over the ``2^j`` seen nodes with the most similar features, where SPARCphormer has the
-    nearest ones in the eigenspace.
+    ``j`` of a node is the mean over the ``2^j`` seen nodes with the most similar features, where SPARCphormer has those
+    that are near in the eigenspace, too.
 
     Parameters
     ----------

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
 
 from gsparc._cuts import in_units
+from gsparc.estimators._base import part_of, prefixed
+from gsparc.estimators._ranking import FeatureView, unit
 from gsparc.graph import Graph
 from gsparc.ops.laplacian import operator_degrees, walk
+from gsparc.training.links import Retrieval, mean_log_ranks
 
-__all__ = ["shared_directions"]
+__all__ = ["DirectionView", "best_share", "shared_directions"]
 
 _ROUNDS = 4  # of the range finder
 _MORE = 10  # directions that it looks at beyond those wanted
+_CLEAR = 2.0  # standard errors
 _OWN = 0.05  # share of a node's own row in what it is averaged to
 
 
@@ -50,6 +54,70 @@ def shared_directions(rows: Any, graph: Graph, rank: int, *, steps: int = 2, see
         found = np.linalg.qr(np.asarray(rows.T @ back(images)))[0]
     _, _, turned = np.linalg.svd(forth(np.asarray(rows @ found)), full_matrices=False)
     return np.ascontiguousarray(found @ turned.T[:, :rank], dtype=np.float32)
+
+
+class DirectionView:
+    """Features along directions that linked nodes share, as rows of length one to stand beside coordinates."""
+
+    def __init__(self, view: FeatureView, directions: np.ndarray) -> None:
+        self._view, self.directions = view, directions
+
+    @classmethod
+    def fit(cls, X: Any, graph: Graph, rank: int, *, seed: int = 0, hidden: np.ndarray | None = None) -> Self:
+        """``rank`` directions of the seen nodes; features and edges of those that are ``hidden`` have no part in it."""
+        if hidden is not None and len(hidden):
+            rest = np.delete(np.arange(X.shape[0]), hidden)
+            X, graph = X[rest], graph[rest]
+        view = FeatureView.fit(X)
+        return cls(view, shared_directions(unit(view.rows(X)), graph, rank, seed=seed))
+
+    def rows(self, X: Any) -> np.ndarray:
+        """``[m, rank]``."""
+        return unit(np.asarray(unit(self._view.rows(X)) @ self.directions))
+
+    def beside(self, coordinates: np.ndarray, X: Any, share: float) -> np.ndarray:
+        """Rows of coordinates, of length one, and then those of the features, which make up a share of each square."""
+        own, words = np.float32(np.sqrt(1 - share)), np.float32(np.sqrt(share))
+        return np.concatenate([own * coordinates, words * self.rows(X)], axis=1)
+
+    def config(self) -> dict[str, bool]:
+        """What is not an array."""
+        return self._view.config()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is saved."""
+        return prefixed("view", self._view.arrays()) | {"directions": self.directions}
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, np.ndarray], config: dict[str, bool], width: int) -> Self:
+        """What :meth:`arrays` and :meth:`config` described, for features of ``width`` columns."""
+        view, found = FeatureView.from_state(part_of(arrays, "view"), config, width), arrays["directions"]
+        if found.ndim != 2 or len(found) != width or not np.isfinite(found).all():
+            raise ValueError(f"directions of shape {found.shape}, expected finite ones, {width} rows")
+        return cls(view, found)
+
+
+def best_share(coordinates: np.ndarray, words: np.ndarray, retrieval: Retrieval, shares: Sequence[float]) -> float:
+    """The share of the features' cosine with which held-out nodes rank their neighbours best.
+
+    The first of ``shares`` unless another one is clearly better: by twice the standard error of what it gains, over the
+    held-out nodes. All neighbours count, by the logarithm of their ranks. The rank of the best one alone would not do:
+    where any member of a large community may be a neighbour, which of them comes first is chance.
+
+    Parameters
+    ----------
+    coordinates, words
+        Rows of length one of all seen nodes: of the map, and along directions of the features.
+    """
+    by_map, by_words = (
+        torch.from_numpy(rows[retrieval.queries] @ rows[retrieval.candidates].T).to(retrieval.truth.device)
+        for rows in (coordinates, words)
+    )
+    found = {s: mean_log_ranks((1 - s) * by_map + s * by_words, retrieval.truth) for s in shares}
+    best = min(shares, key=lambda s: float(found[s].mean()))
+    gains = found[shares[0]] - found[best]
+    error = float(gains.std(correction=0)) / len(gains) ** 0.5
+    return best if float(gains.mean()) > _CLEAR * error else shares[0]
 
 
 Map = Callable[[np.ndarray], np.ndarray]

@@ -52,7 +52,8 @@ class FarTest:
 
     def far(self, view: Any) -> NDArray[np.bool_]:
         """Which nodes of a view are far."""
-        coordinates = unit_rows(view._coordinates.cpu()).numpy()
+        asked = view._queries if self._pairs is None else view._coordinates
+        coordinates = unit_rows(asked.cpu()).numpy()
         doubtful = np.flatnonzero(~(self._bound_by_tokens(view, coordinates) <= self._limit))
         for count, probes in _TIERS:
             if not len(doubtful):

@@ -12,6 +12,7 @@ import torch
 from gsparc._validation import check_count, check_name, check_share
 from gsparc.estimators._fitting import HEADS
 from gsparc.estimators._heads import HeadSettings
+from gsparc.estimators._views import MOST_SHARE
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.nn.attach import check_module
@@ -69,6 +70,8 @@ def _check_numbers(model: Any) -> None:
     for name, (low, high) in _SHARES_OR_NONE.items():
         if getattr(model, name) is not None:
             check_share(name, getattr(model, name), low=low, high=high)
+    if model.feature_share != "auto":
+        check_share("feature_share", model.feature_share, high=MOST_SHARE)
     if model.input_dropout != "auto":
         check_share("input_dropout", model.input_dropout, high=0.95)
     widths = _plain(model.hidden_channels)

@@ -53,10 +53,21 @@ class LinkWeights(NamedTuple):
 
 
 def unit(rows: Any) -> Any:
-    """Rows of length one, dense or sparse; a row of zeros stays."""
+    """Rows of length one, dense or sparse; a row of zeros stays.
+
+    Examples
+    --------
+    >>> unit(np.array([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]], np.float32)).round(3).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0], [0.6000000238418579, 0.800000011920929]]
+    """
     if sp.issparse(rows):
         return unit_csr(sp.csr_array(rows))
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+    if (long := np.isinf(length).ravel()).any():  # squares beyond what single precision holds
+        rows = rows.copy()
+        rows[long] /= np.abs(rows[long]).max(axis=1, keepdims=True)
+        length[long] = np.linalg.norm(rows[long], axis=1, keepdims=True)
     return np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
 
 

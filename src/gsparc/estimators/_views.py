@@ -11,14 +11,21 @@ import torch
 from torch import Tensor
 
 from gsparc._runtime import seeded, timed
-from gsparc.estimators._base import CPU
+from gsparc._validation import check_share
+from gsparc.estimators._base import CPU, part_of, prefixed
+from gsparc.estimators._directions import DirectionView
+from gsparc.estimators._ranking import unit
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops._grown_tokens import grown_tokens
+from gsparc.ops._knn import unit_rows
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.ops.tokens import TokenIndex
 from gsparc.training.batches import FeatureSource, Scaling
 
-__all__ = ["NodeView", "SeenNodes", "dense_rows", "reduced_features"]
+__all__ = ["MOST_SHARE", "NodeView", "SeenNodes", "dense_rows", "reduced_features"]
+
+MOST_SHARE = 0.9
+"""Of the features in telling who is near: with more, what is left of the coordinates would drown in rounding."""
 
 _WIDE = 1024  # columns up to which dense features are averaged as they are
 _WIDE_SPARSE = 512  # the same for sparse ones
@@ -82,14 +89,18 @@ def _directions_on_device(rows: Any, rank: int, seed: int, device: torch.device)
 
 
 class SeenNodes:
-    """The seen nodes as networks read them: rows to average, coordinates, and the index of the eigenspace.
+    """The seen nodes as networks read them: rows to average, coordinates, and the index that finds near ones.
 
     Parameters
     ----------
     rows
         ``[n, r]`` scaled features, or their leading directions where they are wide.
-    coordinates
-        ``[n, k]`` spectral coordinates, every row of length ``sqrt(k)``.
+    index
+        Of the spectral coordinates ``[n, k]``, every row of length ``sqrt(k)``; with `words`, of these and the features
+        side by side.
+    words, share
+        Features as they are compared, and how much they count beside the coordinates in telling who is near; ``None``:
+        not at all.
     """
 
     def __init__(
@@ -102,12 +113,17 @@ class SeenNodes:
         device: torch.device,
         *,
         seed: int = 0,
-        tokens: TokenIndex | None = None,
+        words: DirectionView | None = None,
+        share: float = 0.0,
     ) -> None:
         self.scaling, self.directions, self.scale, self.rows = scaling, directions, scale, rows
         self.index, self.device, self.seed = index, device, seed
-        self.coordinates = index.rows().to(device) * index.dim**0.5
-        self._tokens = tokens
+        self.words, self.share = words, share
+        found = index.rows().to(device)
+        if words is not None:
+            found = unit_rows(found[:, : index.dim - words.directions.shape[1]])
+        self.coordinates = found * found.shape[1] ** 0.5
+        self._tokens: TokenIndex | None = None
 
     @classmethod
     def fit(
@@ -118,13 +134,16 @@ class SeenNodes:
         device: torch.device,
         seed: int,
         memory: int | None = None,
+        words: DirectionView | None = None,
+        share: float = 0.0,
     ) -> tuple[SeenNodes, NodeView]:
         """The seen nodes, and their own view."""
         source = FeatureSource(X, scaling, device)
         rows, directions, scale = reduced_features(X, source, seed)
-        index = NeighborIndex.build(coordinates, metric="cosine", device=device, memory=memory, seed=seed)
-        seen = cls(scaling, directions, scale, rows, index, device, seed=seed)
-        return seen, NodeView(source, torch.from_numpy(coordinates).to(device), seen, own=True)
+        places = _places(X, coordinates, words, share)
+        index = NeighborIndex.build(places, metric="cosine", device=device, memory=memory, seed=seed)
+        seen = cls(scaling, directions, scale, rows, index, device, seed=seed, words=words, share=share)
+        return seen, seen._view(source, X, coordinates, own=True)
 
     @property
     def table(self) -> Tensor:
@@ -147,20 +166,27 @@ class SeenNodes:
 
     def view(self, X: Any, coordinates: np.ndarray, places: np.ndarray | None = None) -> NodeView:
         """New nodes; with ``places`` seen ones at these positions, as the seen nodes' own view has them."""
-        source = FeatureSource(X, self.scaling, self.device)
         own = False if places is None else torch.from_numpy(places).to(self.device)
-        return NodeView(source, torch.from_numpy(coordinates).to(self.device), self, own=own)
+        return self._view(FeatureSource(X, self.scaling, self.device), X, coordinates, own=own)
+
+    def _view(self, source: FeatureSource, X: Any, coordinates: np.ndarray, *, own: bool | Tensor) -> NodeView:
+        there = torch.from_numpy(coordinates).to(self.device)
+        if self.words is None:
+            return NodeView(source, there, self, own=own)
+        asked = torch.from_numpy(_places(X, coordinates, self.words, self.share)).to(self.device)
+        return NodeView(source, there, self, own=own, queries=asked)
 
     def grown(self, X: Any, coordinates: np.ndarray) -> SeenNodes:
         """These and new nodes, which come last. What is here stays as it is: each of its arrays is copied once."""
         view = self.view(X, coordinates)
         every = torch.arange(len(view), device=self.device)
         rows = torch.cat([self.rows, *(view.reduced(part) for part in every.split(_BLOCK))])
-        index = self.index.copy()
-        index.add(coordinates)
-        fresh = SeenNodes(self.scaling, self.directions, self.scale, rows, index, self.device, seed=self.seed)
+        index, places = self.index.copy(), _places(X, coordinates, self.words, self.share)
+        index.add(places)
+        shape, more = (self.scaling, self.directions, self.scale), {"words": self.words, "share": self.share}
+        fresh = SeenNodes(*shape, rows, index, self.device, seed=self.seed, **more)
         if self._tokens is not None:
-            fresh._tokens = grown_tokens(self._tokens, index, fresh.table, index.prepare(coordinates))
+            fresh._tokens = grown_tokens(self._tokens, index, fresh.table, index.prepare(places))
         return fresh
 
     def reduce(self, source: FeatureSource, index: Tensor) -> Tensor:
@@ -170,6 +196,7 @@ class SeenNodes:
     def config(self) -> dict[str, Any]:
         """What is not an array."""
         out: dict[str, Any] = {"scale": self.scale, "seed": self.seed, "index": self.index.state()[1]}
+        out |= {"share": self.share, "words": None if self.words is None else self.words.config()}
         return out | {"tokens": None if self._tokens is None else self._tokens.state()[1]}
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -177,9 +204,11 @@ class SeenNodes:
         out = {"rows": self.rows.cpu().numpy()}
         if self.directions is not None:
             out["directions"] = self.directions.cpu().numpy()
-        out |= {f"index.{name}": array for name, array in self.index.state()[0].items()}
+        out |= prefixed("index", self.index.state()[0])
+        if self.words is not None:
+            out |= prefixed("words", self.words.arrays())
         if self._tokens is not None:
-            out |= {f"tokens.{name}": array for name, array in self._tokens.state()[0].items()}
+            out |= prefixed("tokens", self._tokens.state()[0])
         return out
 
     @classmethod
@@ -187,11 +216,13 @@ class SeenNodes:
         cls, config: dict[str, Any], arrays: dict[str, np.ndarray], scaling: Scaling, width: int, device: torch.device
     ) -> SeenNodes:
         """What :meth:`config` and :meth:`arrays` described."""
-        part = {
-            name: {k.removeprefix(f"{name}."): v for k, v in arrays.items() if k.startswith(f"{name}.")}
-            for name in ("index", "tokens")
-        }
-        index = NeighborIndex.from_state(part["index"], config["index"], device=device)
+        index = NeighborIndex.from_state(part_of(arrays, "index"), config["index"], device=device)
+        words, share = None, 0.0
+        if config.get("words") is not None:  # not in folders from before features counted here
+            words = DirectionView.from_state(part_of(arrays, "words"), config["words"], width)
+            share = check_share("share", config["share"], high=MOST_SHARE)
+            if words.directions.shape[1] >= index.dim:
+                raise ValueError(f"an index of {index.dim} columns, all of them features")
         rows, found = arrays["rows"], arrays.get("directions")
         directions = None if found is None else torch.from_numpy(found).to(device)
         columns = width if found is None else found.shape[1]
@@ -205,10 +236,17 @@ class SeenNodes:
             index,
             device,
             seed=int(config["seed"]),
+            words=words,
+            share=share,
         )
         if config["tokens"] is not None:
-            seen._tokens = TokenIndex.from_state(part["tokens"], config["tokens"], index, seen.table)
+            seen._tokens = TokenIndex.from_state(part_of(arrays, "tokens"), config["tokens"], index, seen.table)
         return seen
+
+
+def _places(X: Any, coordinates: np.ndarray, words: DirectionView | None, share: float) -> np.ndarray:
+    """Where nodes are looked for: by their coordinates, or by these and their features."""
+    return coordinates if words is None else words.beside(unit(coordinates), X, share)
 
 
 def _reduce(x: Tensor | SparseRows, width: int, directions: Tensor | None) -> Tensor:
@@ -248,7 +286,8 @@ def _room(device: torch.device) -> int:
 class NodeView:
     """Nodes to read: new ones, or seen ones, none of which is its own neighbour.
 
-    ``own``: whether they are all seen nodes in their order, or the positions of some among these.
+    ``own``: whether they are all seen nodes in their order, or the positions of some among these. ``queries``: what the
+    index of the seen nodes is asked with; the coordinates where there is nothing else.
     """
 
     def __init__(
@@ -258,8 +297,10 @@ class NodeView:
         seen: SeenNodes | None = None,
         *,
         own: bool | Tensor = False,
+        queries: Tensor | None = None,
     ) -> None:
         self.source, self._coordinates, self.seen = source, coordinates, seen
+        self._queries = coordinates if queries is None else queries
         self.own, self._places = own is not False, own if isinstance(own, Tensor) else None
         self._kept: dict[int, Tensor] = {}
         self._near: dict[int, tuple[Tensor, Tensor]] = {}
@@ -282,6 +323,11 @@ class NodeView:
         """Spectral coordinates."""
         assert self._coordinates is not None
         return self._coordinates[rows]
+
+    def queries(self, rows: Tensor) -> Tensor:
+        """What the index of the seen nodes is asked with."""
+        assert self._queries is not None
+        return self._queries[rows]
 
     def reduced(self, rows: Tensor) -> Tensor:
         """Features as they are averaged."""
@@ -318,7 +364,7 @@ class NodeView:
     def _tokens(self, rows: Tensor, num_tokens: int) -> Tensor:
         assert self.seen is not None
         own = self.table(rows)
-        far = self.seen.tokens.tokens(self.coordinates(rows), num_tokens, exclude=self.places(rows))
+        far = self.seen.tokens.tokens(self.queries(rows), num_tokens, exclude=self.places(rows))
         return torch.cat([own.unsqueeze(1), far.to(own)], dim=1)
 
     def token_nodes(self, num_tokens: int) -> Tensor | None:
@@ -327,13 +373,11 @@ class NodeView:
         Looked for once, for all nodes of the view; None too where they would not fit into memory.
         """
         assert self.seen is not None
-        if self._coordinates is None or self._coordinates.shape[1] != self.seen.index.dim:
-            return None  # nodes that are found otherwise than by their coordinates
         if len(self) * 2**num_tokens > _CACHED:
             return None
         if num_tokens not in self._nodes:
-            own = self.places(torch.arange(len(self), device=self.source.device))
-            self._nodes[num_tokens] = self.seen.tokens.nearest(self._coordinates, num_tokens, own)
+            every = torch.arange(len(self), device=self.source.device)
+            self._nodes[num_tokens] = self.seen.tokens.nearest(self.queries(every), num_tokens, self.places(every))
         return self._nodes[num_tokens]
 
     def known_near(self) -> Tensor | None:
@@ -341,7 +385,7 @@ class NodeView:
         return next((nodes.cpu() for nodes in self._nodes.values() if nodes is not None), None)
 
     def neighbors(self, rows: Tensor, k: int, *, once: bool = False) -> tuple[Tensor, Tensor]:
-        """Nearest seen nodes in the eigenspace and their distances (1 - cosine), the node itself left out.
+        """Nearest seen nodes and their distances (1 - cosine), the node itself left out.
 
         Those of all nodes are looked for at the first call and kept, unless they are too many, or the few that are
         asked for are asked for ``once`` only.
@@ -362,7 +406,7 @@ class NodeView:
 
     def _neighbors(self, rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
         assert self.seen is not None
-        found = self.seen.index.search(self.coordinates(rows), k + 1 if self.own else k)
+        found = self.seen.index.search(self.queries(rows), k + 1 if self.own else k)
         distances, ids = (torch.as_tensor(part).to(rows.device) for part in found)
         own = self.places(rows)
         if own is None:

@@ -12,7 +12,7 @@ import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import resolve_device, resolve_seed, timed
+from gsparc._runtime import further_seed, resolve_device, resolve_seed, timed
 from gsparc._typing import RandomState
 from gsparc._validation import (
     check_count,
@@ -25,6 +25,7 @@ from gsparc._validation import (
 from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
 from gsparc.estimators._confidence import ConfidentClassifier
+from gsparc.estimators._directions import DirectionView, best_share
 from gsparc.estimators._evidence import module_or_gcn_weights, token_shares
 from gsparc.estimators._fitting import Fitter, prior_weights, random_starts
 from gsparc.estimators._growing import GrowingClassifier
@@ -43,6 +44,7 @@ from gsparc.ops._knn import unit_rows
 from gsparc.ops.combined import CombinedIndex
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.training.batches import FeatureSource
+from gsparc.training.links import Retrieval
 
 __all__ = ["Evidence", "SparcClassifier"]
 
@@ -52,6 +54,8 @@ _BLOCK = 65_536  # new nodes at once
 # Share of unlabelled nodes from which teachers are worth their time. Clear of a tenth, which is what people hide to
 # test on seen nodes: there it would depend on the rounding of the tenth whether teachers are used.
 _MANY_UNLABELLED = 0.15
+_FEATURE_SHARES = (0.0, 0.25, 0.5, 0.75)
+_FEATURES_UP_TO = 100_000  # nodes; beyond, an index of twice the width would cost more than it gains
 
 
 class Evidence(NamedTuple):
@@ -97,6 +101,11 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         Depth; means of nearest nodes a node (``2^1 ... 2^num_tokens``); heads of the transformer.
     n_neighbors : int or None
         Inferred neighbours that gcn convolves over, or that a module's node is attached to.
+    feature_share : float or "auto"
+        How much the features count beside the spectral coordinates in telling which nodes are near, 0 to 0.9; of the
+        features, the directions that linked nodes share. ``0``: the coordinates alone (the paper). ``"auto"``:
+        whichever of 1/4, 1/2 and 3/4 lets nodes that the map has held out rank their neighbours best, if that is
+        clearly better than 0; 0 on more than 100,000 nodes.
     gcn_inference : {"neighbors", "summary"}
         gcn convolves over a node and its nearest ones (the paper), or with stored sums ``U^T X`` over all seen nodes:
         no neighbours are looked for, O(k d) a node.
@@ -112,6 +121,8 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
     ----------
     classes_ : ndarray
     map_ : SpectralMap
+    feature_share_ : float
+        The share that was used; 0 for ``"mlp"``, which looks for no neighbours.
     report_ : str
         What was trained, how it did on pretend-cold nodes, and for ``"auto"`` what helped and by how much.
     weights_ : dict of float
@@ -151,6 +162,7 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         num_tokens: int = 7,
         num_heads: int = 8,
         n_neighbors: int | None = None,
+        feature_share: float | Literal["auto"] = "auto",
         gcn_inference: Literal["neighbors", "summary"] = "neighbors",
         dropout: float | None = None,
         input_dropout: float | Literal["auto"] = "auto",
@@ -174,6 +186,7 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         self.num_tokens = num_tokens
         self.num_heads = num_heads
         self.n_neighbors = n_neighbors
+        self.feature_share: float | Literal["auto"] = feature_share
         self.gcn_inference: Literal["neighbors", "summary"] = gcn_inference
         self.dropout = dropout
         self.input_dropout: float | Literal["auto"] = input_dropout
@@ -233,7 +246,7 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         with timed("coordinates"):
             coordinates = self._coordinates(X)
         with timed("index"):
-            view = self._fit_views(X, coordinates, device, seed)
+            view = self._fit_views(X, graph, coordinates, device, seed)
         held = np.zeros(0, np.int64) if self.map_._held is None else self.map_._held.nodes
         outside = None if validation is None else (self._view(validation.X, device), validation.codes)
         judges, train, free = choose_judges(view, codes, outside, held, seed)
@@ -270,7 +283,9 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         self.map_._check_parameters()
         self.map_._fit(X, graph)
 
-    def _fit_views(self, X: Any, coordinates: np.ndarray, device: torch.device, seed: int) -> NodeView:
+    def _fit_views(
+        self, X: Any, graph: Graph | None, coordinates: np.ndarray, device: torch.device, seed: int
+    ) -> NodeView:
         """What the networks read of the seen nodes, and what finds the nearest of them."""
         self._seen: SeenNodes | None = None
         memory = None if self.index_memory is None else check_memory("index_memory", self.index_memory)
@@ -285,10 +300,34 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         if self._kind == "mlp":
             source = FeatureSource(X, self.map_._scaling, device)
             return NodeView(source, torch.from_numpy(coordinates).to(device), own=True)
-        self._seen, view = SeenNodes.fit(X, self.map_._scaling, coordinates, device, seed, memory)
+        words, share = self._words(X, graph, coordinates, device, seed)
+        self._seen, view = SeenNodes.fit(X, self.map_._scaling, coordinates, device, seed, memory, words, share)
         if self._kind != "auto":
             self.index_ = self._seen.index
         return view
+
+    def _words(
+        self, X: Any, graph: Graph | None, coordinates: np.ndarray, device: torch.device, seed: int
+    ) -> tuple[DirectionView | None, float]:
+        """Features that count beside the coordinates in telling who is near, and how much; none where they do not."""
+        share, held = self.feature_share, self.map_._held
+        if share == 0 or (share == "auto" and (graph is None or X.shape[0] > _FEATURES_UP_TO)):
+            return None, 0.0
+        edges = Graph.from_edges(np.zeros((2, 0), np.int64), num_nodes=X.shape[0]) if graph is None else graph
+        hidden = None if held is None else held.nodes
+        words = DirectionView.fit(X, edges, coordinates.shape[1], seed=seed, hidden=hidden)
+        if share == "auto":
+            share = 0.5
+            if held is not None:
+                retrieval = Retrieval(held, further_seed(seed, 1), device)
+                share = best_share(unit(coordinates), words.rows(X), retrieval, _FEATURE_SHARES)
+        return (words, float(share)) if share else (None, 0.0)
+
+    @property
+    def feature_share_(self) -> float:
+        """How much features counted in telling who is near."""
+        check_is_fitted(self)
+        return 0.0 if self._seen is None else self._seen.share
 
     def _fit_single(self, fitter: Fitter) -> None:
         kind = self._kind
@@ -387,11 +426,13 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         -------
         Evidence
             ``ids, distances, weights, labels``, each ``[m, k]``, nearest first. For gcn, phormer, samba and modules
-            the distance is one minus the cosine of the spectral coordinates; for mlp and auto one minus the mean of
-            that cosine and of the features' own. The weights are for phormer and samba each node's part in the token
-            lists (for phormer by the attention that reads them out), for a module those of its edges. For the others
-            they fall off with the distance and say how alike the nodes are, not how the network used them: gcn
-            with ``gcn_inference="summary"`` and mlp look for no neighbours at all to predict.
+            the distance is one minus the cosine of the spectral coordinates; where `feature_share_` is not 0, one minus
+            the mean of that cosine and the one along the features' directions, weighed by this share. For mlp and
+            auto it is one minus the plain mean of that cosine and of the features' own. The weights are for phormer
+            and samba each node's part in the token lists (for phormer by the attention that reads them out), for a
+            module those of its edges. For the others they fall off with the distance and say how alike the nodes are,
+            not how the network used them: gcn with ``gcn_inference="summary"`` and mlp look for no neighbours at all
+            to predict.
         """
         check_is_fitted(self)
         check_count("k", k, 1)
@@ -487,7 +528,7 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         if self._kind != "mlp":
             part, width = part_of(arrays, "seen"), self.n_features_in_
             self._seen = SeenNodes.from_state(fitted["seen"], part, self.map_._scaling, width, device)
-            if self._seen.index.num_vectors != n or self._seen.index.dim != self.map_.n_components_:
+            if self._seen.index.num_vectors != n or self._seen.coordinates.shape[1] != self.map_.n_components_:
                 raise ValueError("the seen nodes do not fit the map")
             self.index_ = self._seen.index
         if self._kind in ("auto", "mlp"):

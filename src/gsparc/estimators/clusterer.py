@@ -15,10 +15,10 @@ from gsparc._validation import check_count, check_features, check_graph, check_s
 from gsparc.estimators._affinity import likeness_graph, mixed_graph
 from gsparc.estimators._auto import softmax
 from gsparc.estimators._base import SavedEstimator, part_of, prefixed
-from gsparc.estimators._directions import shared_directions
+from gsparc.estimators._directions import DirectionView
 from gsparc.estimators._kmeans import KMeansResult, kmeans, nearest_centers
 from gsparc.estimators._modularity import modularity
-from gsparc.estimators._ranking import FeatureView, unit
+from gsparc.estimators._ranking import unit
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
@@ -175,11 +175,9 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         return self
 
     def _find_directions(self, X: Any, graph: Graph, seed: int) -> None:
-        self._view, self._directions = None, None
+        self._words = None
         if self.feature_share != 0:
-            self._view = FeatureView.fit(X)
-            rows = unit(self._view.rows(X))
-            self._directions = shared_directions(rows, graph, self.map_.n_components, seed=seed)
+            self._words = DirectionView.fit(X, graph, self.map_.n_components, seed=seed)
 
     def _best_clusters(self, X: Any, graph: Graph, seed: int) -> tuple[KMeansResult, np.ndarray]:
         """k-means with the first share of features that does not tear the graph apart; and the rows it is in."""
@@ -198,7 +196,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
             tried = clusters(share)
             if modularity(graph, tried[0].labels) >= least:
                 return tried
-        self.feature_share_, self._view, self._directions = 0.0, None, None
+        self.feature_share_, self._words = 0.0, None
         return plain
 
     def _check_parameters(self) -> None:
@@ -249,11 +247,9 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     def _embed(self, X: Any) -> np.ndarray:
         coordinates = self.map_._transform(X)
         rows = unit(coordinates if self.map_.diffusion_time else coordinates * self._scale())
-        if self._view is None or self._directions is None or self.feature_share_ == 0:
+        if self._words is None or self.feature_share_ == 0:
             return rows
-        words = unit(np.asarray(unit(self._view.rows(X)) @ self._directions))
-        share = np.float32(self.feature_share_)
-        return np.concatenate([np.sqrt(1 - share) * rows, np.sqrt(share) * words], axis=1)
+        return self._words.beside(rows, X, self.feature_share_)
 
     def embed(self, X: Any) -> np.ndarray:
         """Positions of nodes in the space of the centroids, ``[m, k]``.
@@ -321,11 +317,11 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
     def _state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         saved_map, arrays = self.map_._as_part()
         arrays = prefixed("map", arrays) | {"centers": self.cluster_centers_, "labels": self.labels_}
-        if self._view is not None and self._directions is not None:
-            arrays |= prefixed("view", self._view.arrays()) | {"directions": self._directions}
+        if self._words is not None:
+            arrays |= self._words.arrays()
         fitted = {
             "map": saved_map,
-            "view": None if self._view is None else self._view.config(),
+            "view": None if self._words is None else self._words.config(),
             "feature_share": self.feature_share_,
             "own_map": self.spectral_map is not None,
             "inertia": self.inertia_,
@@ -353,15 +349,12 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
 
     def _restore_directions(self, fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> int:
         """How many columns the features add; none in folders from before there were any."""
-        self._view, self._directions = None, None
+        self._words = None
         self.feature_share_ = check_share("feature_share", fitted.get("feature_share", 0.0))
         if self.feature_share_ == 0:
             return 0
-        self._view = FeatureView.from_state(part_of(arrays, "view"), fitted["view"], self.n_features_in_)
-        self._directions = found = arrays["directions"]
-        if found.ndim != 2 or len(found) != self.n_features_in_ or not np.isfinite(found).all():
-            raise ValueError(f"directions of shape {found.shape}, expected finite ones, {self.n_features_in_} rows")
-        return found.shape[1]
+        self._words = DirectionView.from_state(arrays, fitted["view"], self.n_features_in_)
+        return self._words.directions.shape[1]
 
 
 def within_spread(rows: np.ndarray, centers: np.ndarray, labels: np.ndarray) -> float:

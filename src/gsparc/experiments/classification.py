@@ -279,7 +279,7 @@ _HELD = (
     "and calibrates, then all of them are trained on"
 )
 _OWN = "its own features only"
-_NEAR = "its features, its place in the eigenspace by them, and the nearest seen nodes there"
+_NEAR = "its features, its place in the eigenspace by them, and the nearest seen nodes there and by features"
 _NEVER = "not applicable: needs edges"
 METHODS = (
     Method("gsparc auto", f"{_EDGES}; its teachers see the same; these nodes weigh its networks too", _NEAR, ours=True),

@@ -15,7 +15,15 @@ from gsparc.training.batches import EdgeSampler, FeatureSource, as_tensor
 from gsparc.training.distributed import computed_together, gather, gathered
 from gsparc.training.spectral import HeldOut, distinct_values, values_at
 
-__all__ = ["LinkTask", "Retrieval", "default_fits", "held_out_share", "joint_info_nce", "mean_reciprocal_rank"]
+__all__ = [
+    "LinkTask",
+    "Retrieval",
+    "default_fits",
+    "held_out_share",
+    "joint_info_nce",
+    "mean_log_ranks",
+    "mean_reciprocal_rank",
+]
 
 
 def default_fits(num_nodes: int) -> int:
@@ -88,6 +96,25 @@ def mean_reciprocal_rank(scores: Tensor, truth: Tensor) -> float:
     others = scores.masked_fill(truth, -torch.inf)
     rank = 1 + (others > best).sum(dim=1) + 0.5 * (others == best).sum(dim=1)
     return float((1.0 / rank.double()).mean())
+
+
+def mean_log_ranks(scores: Tensor, truth: Tensor) -> Tensor:
+    """Mean logarithm of the ranks of each row's true candidates; other true ones are left out of a rank.
+
+    Unlike the rank of the best one it says where all of them lie. Of equal scores the first candidate ranks first.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([[0.9, 0.5, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]])
+    >>> truth = torch.tensor([[False, True, False, True], [False, False, True, True]])
+    >>> mean_log_ranks(scores, truth).exp().tolist()
+    [2.0, 1.0]
+    """
+    order = scores.sort(dim=1, descending=True, stable=True).indices
+    true = truth.gather(1, order)
+    places = torch.arange(1, scores.shape[1] + 1, device=scores.device)
+    ranks = (places - true.cumsum(dim=1) + 1).clamp_min(1).double()  # of true ones, those above are not counted
+    return (ranks.log() * true).sum(dim=1) / true.sum(dim=1)
 
 
 class Retrieval:
