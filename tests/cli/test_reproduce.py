@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from gsparc.cli import reproduce
 from gsparc.cli.reproduce import TABLES, WORDS
 from gsparc.cli.result_tables import result_table
 from gsparc.experiments import audit, runner
-from gsparc.experiments.engine import Experiment, Method
+from gsparc.experiments.engine import Cell, Experiment, Method, Metric
+from gsparc.experiments.rows import group_rows
 
 
 @pytest.fixture
@@ -177,6 +178,31 @@ def test_a_sentence_of_several_rows_is_a_footnote(inside, fake: Experiment, tmp_
     assert [line.split()[-1] for line in text.splitlines() if line.startswith("generated  dense  ")][:2] == ["[1]"] * 2
     assert text.count(long) == text.count(f"[1] {long}") == 1
     assert "[2]" not in text
+
+
+def test_figures_that_a_row_lacks_say_why_in_the_terminal(fake: Experiment, tmp_path: Path) -> None:
+    def run(cell: Any, context: Any) -> dict[str, Any]:
+        connected = {"loss": 2.0, "reasons": {"gain": "the gain was not asked for"}}
+        return connected | ({} if cell.method == "NA" else {"cold": 60.0, "gain": 1.0})
+
+    metrics = (*fake.metrics, Metric("gain", "gain"))
+    table = replace(fake, run=run, metrics=metrics, paper={})
+    result = {"asked": ["Ours", "A", "B", "NA"], **vars(table), "methods": [asdict(m) for m in table.methods]}
+    result["metrics"] = [asdict(metric) for metric in metrics]
+    labels = ["Ours", "A", "B", "NA"]
+    cells = {f"generated | dense | {name} | 0": {"numbers": run(Cell("", "", name, 0), None)} for name in labels}
+    result["rows"] = group_rows(table, "generated", "dense", cells)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(result_table(result))
+    text = console.export_text()
+    assert re.search(r"Ours +60\.0 +2\.0 +1\.0 +\+0\.0 to A", text)
+    assert re.search(r" A +60\.0 +2\.0 +1\.0 +the best baseline", text)
+    assert re.search(r"NA +\[1\] +2\.0 +\[2\] +\[1\]", text)
+    assert "[1] not applicable: needs edges" in text
+    assert "[2] the gain was not asked for" in text
+    del cells["generated | dense | A | 0"], cells["generated | dense | B | 0"]
+    console.print(result_table({**result, "rows": group_rows(table, "generated", "dense", cells)}))
+    assert re.search(r"Ours +60\.0 +2\.0 +1\.0 +no baseline was run", console.export_text())
 
 
 def test_an_interrupt_says_how_to_continue(make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,7 @@ def _summary(file: Path, part: Part, result: dict[str, Any]) -> dict[str, Any]:
     """What is printed of a result file; ``asked``: the methods asked for, None for all."""
     from gsparc.experiments.runner import failed_cells
 
-    keys = ("title", "question", "x_axis", "metrics", "rows")
+    keys = ("title", "question", "x_axis", "methods", "metrics", "rows")
     return {
         "file": str(file),
         **{key: result[key] for key in keys},

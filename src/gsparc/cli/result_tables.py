@@ -19,7 +19,8 @@ def result_table(result: dict[str, Any]) -> Any:
 
     table, metrics = Table(box=None, pad_edge=False, header_style="dim"), result["metrics"][:_MEASURES]
     rows = [row for row in result["rows"] if result["asked"] is None or row["method"] in result["asked"]]
-    with_setting, notes = any(row["setting"] for row in rows), _footnotes(rows)
+    missing = [_missing(result, row, metrics) for row in rows]
+    with_setting, notes = any(row["setting"] for row in rows), _footnotes(rows, missing)
     table.add_column("data set", no_wrap=True)
     if with_setting:
         table.add_column(result["x_axis"] or "setting", no_wrap=True)
@@ -28,15 +29,15 @@ def result_table(result: dict[str, Any]) -> Any:
         table.add_column(metric["title"], justify="right", overflow="fold")
     table.add_column("to the best baseline", overflow="fold")
     group = None
-    for row in rows:
+    for row, gaps in zip(rows, missing, strict=True):
         if group is not None and group != (row["dataset"], row["setting"]):
             table.add_section()
         group = (row["dataset"], row["setting"])
         name = row["dataset"] + " (generated)" * (row["generated"] and row["dataset"] != "generated")
         cells: list[Any] = [name, *([row["setting"]] if with_setting else []), row["method"]]
-        cells += [_figure(row["metrics"][metric["name"]]) for metric in metrics]
-        reason = notes.get(row["reason"], row["reason"])
-        cells.append(Text(reason, style="dim") if reason else _difference(row, metrics[0]))
+        cells += [_figure(row["metrics"][m["name"]], notes.get(gaps.get(m["name"], ""))) for m in metrics]
+        reason = row["reason"] or gaps.get(metrics[0]["name"])
+        cells.append(Text(notes.get(reason, reason), "dim") if reason else _difference(result, row, metrics[0]))
         table.add_row(*cells, style="bold cyan" if row["ours"] else "")
     head = [Text(result["title"], style="bold"), Text(result["question"], style="dim")]
     if any(row["generated"] for row in rows):
@@ -44,16 +45,35 @@ def result_table(result: dict[str, Any]) -> Any:
     return Group(*head, table, *(Text(f"{mark} {sentence}", style="dim") for sentence, mark in notes.items()))
 
 
-def _footnotes(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """Marks of the sentences that stand in several rows, in the order of the rows."""
-    times = Counter(row["reason"] for row in rows if row["reason"] and len(row["reason"]) > _WORD)
+def _missing(result: dict[str, Any], row: dict[str, Any], metrics: list[dict[str, Any]]) -> dict[str, str]:
+    """Why figures are missing in a row that has others, measure by measure."""
+    from gsparc.report.result_words import missing_words
+
+    if row["reason"]:
+        return {}
+    cold = next(method["cold"] for method in result["methods"] if method["label"] == row["method"])
+    found = {metric["name"]: (metric, row["metrics"][metric["name"]]) for metric in metrics}
+    return {
+        name: entry["reason"] or missing_words(metric, cold)
+        for name, (metric, entry) in found.items()
+        if entry["mean"] is None
+    }
+
+
+def _footnotes(rows: list[dict[str, Any]], missing: list[dict[str, str]]) -> dict[str, str]:
+    """Marks of the sentences that stand in several rows or in place of single figures, in the order of the rows."""
+    times: Counter[str] = Counter()
+    for row, gaps in zip(rows, missing, strict=True):
+        if row["reason"] and len(row["reason"]) > _WORD:
+            times[row["reason"]] += 1
+        times.update(dict.fromkeys(gaps.values(), 2))  # a column of figures has no room for a sentence
     return {sentence: f"[{mark}]" for mark, sentence in enumerate((s for s in times if times[s] > 1), start=1)}
 
 
-def _figure(figure: dict[str, Any]) -> Any:
+def _figure(figure: dict[str, Any], note: str | None) -> Any:
     from rich.text import Text
 
-    text = Text("-" if figure["mean"] is None else f"{figure['mean']:.1f}")
+    text = Text(note or "-", style="dim") if figure["mean"] is None else Text(f"{figure['mean']:.1f}")
     if figure["spread"] is not None:
         text.append(f" ± {figure['spread']:.1f}")
     if figure["paper"] is not None:
@@ -61,12 +81,12 @@ def _figure(figure: dict[str, Any]) -> Any:
     return text
 
 
-def _difference(row: dict[str, Any], metric: dict[str, Any]) -> Any:
+def _difference(result: dict[str, Any], row: dict[str, Any], metric: dict[str, Any]) -> Any:
     from rich.text import Text
 
     found = row["metrics"][metric["name"]]["difference"]
     if found is None:
-        return ""
+        return Text(_no_difference(result, row, metric), style="dim")
     text = f"{found['mean']:+.1f}"
     if found["low"] is None:
         return Text(f"{text} to {found['to']}")
@@ -74,6 +94,17 @@ def _difference(row: dict[str, Any], metric: dict[str, Any]) -> Any:
     sign = 1 if metric["better"] == "higher" else -1
     worst, best = sorted((sign * found["low"], sign * found["high"]))
     return Text(text, style="green" if worst > 0 else "red" if best < 0 else "")
+
+
+def _no_difference(result: dict[str, Any], row: dict[str, Any], metric: dict[str, Any]) -> str:
+    """Why a row with a headline figure has no difference to the best baseline."""
+    group = (row["dataset"], row["setting"])
+    others = [other for other in result["rows"] if (other["dataset"], other["setting"]) == group]
+    gaps = [other["metrics"][metric["name"]]["difference"] for other in others]
+    best = next((gap["to"] for gap in gaps if gap), None)
+    if best == row["method"] or (best is None and not row["ours"]):
+        return "the best baseline"
+    return "no baseline was run" if best is None else f"no seed in common with {best}"
 
 
 def audit_table(audit: dict[str, Any]) -> Any:

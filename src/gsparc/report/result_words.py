@@ -19,6 +19,7 @@ __all__ = [
     "group_title",
     "leak_words",
     "listed",
+    "missing_words",
     "note_for",
     "number",
     "outcome_words",
@@ -194,13 +195,22 @@ def reason_for(table: ResultTable, dataset: str, setting: str, method: str, metr
     row = table.rows.get((dataset, setting, method))
     if row is None:
         return "not run"
-    if row.reason or metric["name"] in row.reasons:
-        return row.reason or row.reasons[metric["name"]]
-    if row.figures:
-        cold = next(m for m in table.methods if m["label"] == method).get("cold", "")
-        asks_cold = "cold" in f"{metric['name']} {metric['title']}".lower()
-        return cold if asks_cold and cold.startswith("not applicable") else "no run gave this figure"
-    return "not run"
+    if row.reason or not row.figures:
+        return row.reason or "not run"
+    cold = next(m for m in table.methods if m["label"] == method).get("cold", "")
+    return row.reasons.get(metric["name"]) or missing_words(metric, cold)
+
+
+def missing_words(metric: dict[str, Any], cold: str) -> str:
+    """Why a method that has other figures has none by this measure; ``cold``: what it does without edges.
+
+    Examples
+    --------
+    >>> missing_words({"name": "cold", "title": "cold accuracy, %"}, "not applicable: needs edges")
+    'not applicable: needs edges'
+    """
+    asks_cold = "cold" in f"{metric['name']} {metric['title']}".lower()
+    return cold if asks_cold and cold.startswith("not applicable") else "no run gave this figure"
 
 
 def date_words(stamp: str) -> str:
