@@ -130,10 +130,16 @@ def test_bad_names_and_missing_data(
         (["links", "--seeds", "0"], "--seeds"),
         (["links", "--jobs", "0"], "--jobs"),
         (["links", "--data-dir", "nowhere"], "--data-dir.*'nowhere' does not exist"),
+        (["links", "--methods", ""], "--methods: '' names nothing"),
+        (["links", "--datasets", " , "], "--datasets: ' , ' names nothing"),
+        (["audit", "--splits", ","], "--splits: ',' names nothing"),
         ([], "TABLE"),
     ],
 )
-def test_wrong_usage_is_status_2(inside, fake: Experiment, arguments: list[str], pattern: str) -> None:
+def test_wrong_usage_is_status_2(
+    inside, two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], pattern: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     fails(inside("reproduce", *arguments), pattern, status=2)
 
 
@@ -205,11 +211,22 @@ def test_figures_that_a_row_lacks_say_why_in_the_terminal(fake: Experiment, tmp_
     assert re.search(r"Ours +60\.0 +2\.0 +1\.0 +no baseline was run", console.export_text())
 
 
-def test_an_interrupt_says_how_to_continue(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_shown_even_where_no_page_can_be_made_of_the_folder(make, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "package.json").write_text('{"name": "mine"}', encoding="utf-8")
+    done = make("--json")
+    fails(done, r"error: no page was written: .*package\.json .*none of gsparc's, move it")
+    document = json.loads(done.stdout)
+    assert (document["tables"]["links"]["cells"], document["page"]) == (4, None)
+
+
+def test_an_interrupt_says_how_to_continue(make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "run_experiments", interrupted)
+    fails(make(), r"interrupted before the first cell was finished; nothing was written\.$", status=130)
+    (tmp_path / "out" / "fake.json").touch()
     fails(make(), r"interrupted; finished cells are kept in .*fake\.json.*reproduce links --resume", status=130)
 
 
@@ -232,10 +249,28 @@ def test_the_leak_test_is_not_overwritten_after_hours_of_tables(make, tmp_path: 
     assert not (tmp_path / "out" / "fake.json").exists()
 
 
-def test_the_leak_test_has_no_methods(inside, tmp_path: Path) -> None:
-    fails(
-        inside("reproduce", "audit", "--methods", "MLP", "-o", tmp_path), "the leak test has no such choice", status=2
-    )
+@pytest.mark.parametrize(
+    ("option", "value", "pattern"),
+    [
+        ("--methods", "MLP", "--methods: the leak test has no such choice"),
+        ("--seeds", 3, "--seeds: the leak test has no such choice.* one seed"),
+        ("--device", "cuda", "--device: the leak test runs on the CPU"),
+    ],
+)
+def test_the_leak_test_alone_refuses_what_it_would_not_do(
+    inside, two: None, tmp_path: Path, option: str, value: object, pattern: str
+) -> None:
+    done = inside("reproduce", "audit", option, value, "-o", tmp_path / "out")
+    fails(done, pattern.replace(" ", r"[ │]+"), status=2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_smoke_run_has_one_seed_unless_told_otherwise(inside, fake: Experiment, tmp_path: Path) -> None:
+    part = ("reproduce", "links", "--smoke", "--methods", "A", "--device", "cpu", "-q", "--json", "-o", tmp_path)
+    cells = [
+        json.loads(inside(*part, *more).stdout)["tables"]["links"]["cells"] for more in ((), ("--resume", "--seeds", 2))
+    ]
+    assert cells == [1, 2]
 
 
 # Labels with commas.

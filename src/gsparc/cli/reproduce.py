@@ -19,6 +19,7 @@ NAME = "reproduce"
 TABLES = ("neighbourhood", "classification", "clustering", "links", "minibatch", "cold-share", "laplacians")
 WORDS = (*TABLES, "audit", "all")
 _PAGE = "reproduction.html"
+_SEEDS = 10
 _OUTPUT = Path("reproduced")  # not results, where a clone keeps the figures of its documentation
 
 
@@ -38,7 +39,10 @@ def run(
         ),
     ],
     *,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, ...")] = 10,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", min=1, help=f"How many seeds: 0, 1, ...; default {_SEEDS}, in a smoke run 1."),
+    ] = None,
     datasets: Annotated[
         list[str] | None,
         typer.Option("--datasets", metavar="NAMES", help="Only these, separated by commas; names: --list."),
@@ -121,15 +125,15 @@ def run(
     if names:
         emit(_listed(tables), as_json, _show_names)
         return
-    if not tables and (methods or settings):
-        option = "--methods" if methods else "--splits"
-        raise typer.BadParameter("the leak test has no such choice: it runs on all estimators.", param_hint=option)
+    _check_choices({"--datasets": datasets, "--methods": methods, "--splits": settings})
+    if not tables:
+        _check_leak_test({"--methods": methods, "--splits": settings, "--seeds": seeds}, device)
     folder = output or (_OUTPUT / "smoke" if smoke else _OUTPUT)
     check_output(folder, table=False)
     start = time.perf_counter()
     common: dict[str, Any] = {"smoke": smoke, "data_dir": data_dir, "generated": generated}
     common |= {"output": folder, "show_progress": not quiet}
-    options: dict[str, Any] = {"seeds": 1 if smoke else seeds, "device": device, "jobs": jobs}
+    options: dict[str, Any] = {"seeds": seeds or (1 if smoke else _SEEDS), "device": device, "jobs": jobs}
     options |= {"resume": resume, "fresh": fresh, **common}
     wanted = {"datasets": datasets, "methods": methods, "settings": settings}
     document: dict[str, Any] = {"tables": {}, "audit": None}
@@ -143,10 +147,34 @@ def run(
         document["audit"] = _run_audit(
             datasets, {**common, "jobs": jobs, "resume": resume, "fresh": fresh}, again=again
         )
-    document["page"] = _page(folder, needed=everything)
+    document["page"], trouble = _page(folder, needed=everything)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
-    _leave(document)
+    _leave(document, trouble)
+
+
+def _check_choices(given: dict[str, list[str] | None]) -> None:
+    """Refuse an option that names nothing, as an empty variable of a shell does: all would be run in its place."""
+    for option, texts in given.items():
+        if texts and _names(texts, ()) is None:
+            raise typer.BadParameter(
+                f"{texts[-1]!r} names nothing. Pass at least one name, or leave the option out for all of them.",
+                param_hint=option,
+            )
+
+
+def _check_leak_test(given: dict[str, Any], device: str) -> None:
+    """Refuse what the leak test, without a table beside it, would not do."""
+    for option, value in given.items():
+        if value:
+            raise typer.BadParameter(
+                "the leak test has no such choice: it runs on all estimators, with one split and one seed.",
+                param_hint=option,
+            )
+    if device not in ("auto", "cpu"):
+        raise typer.BadParameter(
+            "the leak test runs on the CPU, where equal input promises equal bytes.", param_hint="--device"
+        )
 
 
 def _run_tables(
@@ -163,11 +191,14 @@ def _run_tables(
     try:
         results = run_experiments(parts.values(), **options)
     except KeyboardInterrupt:
-        place = f"the result files of {folder}" if len(names) > 1 else next(iter(files.values()))
-        write_error(
-            f"interrupted; finished cells are kept in {place}. Continue with the same command and --resume "
-            f"({again} ...)."
-        )
+        if any(file.exists() for file in files.values()):
+            place = f"the result files of {folder}" if len(names) > 1 else next(iter(files.values()))
+            write_error(
+                f"interrupted; finished cells are kept in {place}. Continue with the same command and --resume "
+                f"({again} ...)."
+            )
+        else:
+            write_error("interrupted before the first cell was finished; nothing was written.")
         raise typer.Exit(INTERRUPTED) from None
     return {name: _summary(files[name], parts[name], result) for name, result in zip(parts, results, strict=True)}
 
@@ -289,22 +320,26 @@ def _run_audit(datasets: list[str] | None, common: dict[str, Any], *, again: str
     return {"file": str(common["output"] / "audit.json"), **{key: result[key] for key in keys}}
 
 
-def _page(folder: Path, *, needed: bool) -> str | None:
-    """The page of all results in the folder; plots need an extra, without which one table is made all the same."""
-    from gsparc.exceptions import MissingExtraError
+def _page(folder: Path, *, needed: bool) -> tuple[str | None, str | None]:
+    """The page of all results in the folder, or why there is none: that is said after the results, which stand.
+
+    Plots need an extra, without which one table is made all the same.
+    """
+    from gsparc.exceptions import GsparcError, MissingExtraError
     from gsparc.report.reproduction import write_page
 
     try:
-        return str(write_page(folder, folder / _PAGE))
-    except MissingExtraError as error:
-        if needed:
-            raise
-        say(f"note: no page was written: {error}")
-        return None
+        return str(write_page(folder, folder / _PAGE)), None
+    except GsparcError as error:
+        words = f"no page was written: {error}"
+        if needed or not isinstance(error, MissingExtraError):
+            return None, words
+        say(f"note: {words}")
+        return None, None
 
 
-def _leave(document: dict[str, Any]) -> None:
-    """Status 1 with the names of what failed, and of what leaks."""
+def _leave(document: dict[str, Any], trouble: str | None) -> None:
+    """Status 1 with the names of what failed, and of what leaks; ``trouble``: what was wrong with the page."""
     failed = [f"{name}: {key}" for name, table in document["tables"].items() for key in table["failed"]]
     if failed:
         shown = "; ".join(failed[:10]) + (f"; and {len(failed) - 10} more" if len(failed) > 10 else "")
@@ -316,7 +351,9 @@ def _leave(document: dict[str, Any]) -> None:
         write_error(f"the leak test failed: {'; '.join(sorted({row['estimator'] for row in leaks}))}.")
     if blind:
         write_error(f"the leak test proves nothing: no change to a seen node was noticed by {'; '.join(blind)}.")
-    if failed or leaks or blind:
+    if trouble:
+        write_error(trouble)
+    if failed or leaks or blind or trouble:
         raise typer.Exit(1)
 
 

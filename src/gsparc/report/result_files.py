@@ -17,6 +17,10 @@ AUDIT = "audit"
 _KEYS = ("experiment", "title", "question", "methods", "metrics", "rows")
 _SOURCE = ("versions", "hardware", "other_hardware", "commit", "created")
 _REPAIR = "Remove the file and run its table again."
+_OTHERS = (
+    "If it is none of gsparc's, move it out of the folder or choose another one; otherwise remove it and run its table "
+    "again."
+)
 _POINT = re.compile(r"(?:(?P<name>[^\d=]*[^\d=\s:])\s*[=:\s]\s*)?(?P<value>-?\d+(?:\.\d+)?)")
 Group = tuple[str, str]
 Verdict = Literal["win", "even", "loss", "unknown"]
@@ -242,9 +246,9 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} cannot be read as JSON ({error}). {_REPAIR}") from error
+        raise InputError(f"{path} cannot be read as JSON ({error}). {_OTHERS}") from error
     if not isinstance(record, dict) or not isinstance(record.get("experiment"), str):
-        raise InputError(f"{path} is JSON but not a result file: it names no experiment. {_REPAIR}")
+        raise InputError(f"{path} is JSON but not a result file: it names no experiment. {_OTHERS}")
     if record["experiment"] == AUDIT and not isinstance(record.get("rows"), list):
         raise InputError(f"{path} is not a complete result file: 'rows' is missing. {_REPAIR}")
     return record
