@@ -104,7 +104,7 @@ def _paper(result: dict[str, Any]) -> tuple[list[Column], Rows]:
     columns: list[Column] = [("dataset", "graph", ""), ("method", "method", "")]
     for metric, title in (("cold", "cold"), ("test", "connected")):
         columns += [(metric, title, f"{{{metric}:.1f}} ± {{{metric}_spread:.1f}}")]
-        columns += [(f"{metric}_paper", f"{title}, paper", ".1f")]
+        columns += [(f"{metric}_paper", f"{title}, paper", ".2f")]  # as it prints them
     rows: Rows = []
     for (dataset, _), methods in _groups(result, ("paper",)):
         found = [methods[label] for label in labels if label in methods]

@@ -59,7 +59,7 @@ def make(inside, fake: Experiment, tmp_path: Path):
 def test_the_table_is_printed_and_the_page_written(make, tmp_path: Path) -> None:
     done = make()
     assert done.returncode == 0, done.stderr
-    assert re.search(r"generated +dense +Ours +61\.0 ± 1\.4 \(paper +64\.5\)", done.stdout)
+    assert re.search(r"generated +dense +Ours +61\.0 ± 1\.4 \(paper +64\.50\)", done.stdout)
     assert re.search(r"\+1\.5 \[-4\.9, \+7\.9\] to A", done.stdout)
     assert "no accuracy on the real data set is claimed" in done.stdout
     page = tmp_path / "out" / "reproduction.html"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gsparc.exceptions import InputError, OutputError
+from gsparc.experiments.runner import load_table
 from gsparc.report.reproduction import TABLES, fingerprint, made_from, render_results, write_page
 from gsparc.report.result_files import read_results
 from gsparc.report.result_words import explanation
@@ -190,8 +191,8 @@ def test_figures_are_those_of_the_files(page: str) -> None:
         if row["metrics"][metric["name"]]["mean"] is not None
     ]
     assert sorted(found) == sorted(wanted)
-    assert 'class="paper">paper 73.9<' in page
-    assert 'class="paper">paper 66.0<' in page
+    assert 'class="paper">paper 73.88<' in page
+    assert 'class="paper">paper 66.02<' in page
 
 
 def test_the_winner_of_a_column_is_marked(page: str) -> None:
@@ -381,7 +382,7 @@ def test_empty_cells_say_why(page: str, tmp_path: Path) -> None:
     table["rows"][3]["metrics"]["test"] = entry(None)
     del table["rows"][2]
     page = render_results(folder_of(tmp_path, table))
-    assert 'failed: out of memory<span class="paper">paper 66.0</span>' in page
+    assert 'failed: out of memory<span class="paper">paper 66.02</span>' in page
     assert ">not run</td>" in page
     assert ">no run gave this figure</td>" in page
     assert "3 run(s) ended in an error" in page
@@ -510,6 +511,17 @@ def test_notes_hold_no_figures() -> None:
         words = [*known["why"], known["loss"], *known.get("notes", {}).values()]
         assert not [text for text in words if re.search(r"\d+[.,]\d|\d ?%", text)]
         assert all(text.endswith(".") for text in words)
+
+
+def test_settings_are_called_by_what_they_are_in_their_table(tmp_path: Path) -> None:
+    for name in TABLES:
+        table = load_table(name)
+        offered = {setting for dataset in (*table.datasets, "reddit") for setting in table.settings(dataset)}
+        assert set(explanation(name).get("settings", {})) <= offered, name
+    for name in ("neighbourhood", "clustering", "links"):  # nobody is given a label there
+        page = text_of(render_results(folder_of(tmp_path / name, classification() | {"experiment": name})))
+        assert "20 % cold" not in page
+        assert "A fifth of the nodes cold" in page
 
 
 def test_the_same_files_give_the_same_page(results: Path, page: str) -> None:

@@ -77,7 +77,7 @@ def _figure(figure: dict[str, Any], note: str | None) -> Any:
     if figure["spread"] is not None:
         text.append(f" ± {figure['spread']:.1f}")
     if figure["paper"] is not None:
-        text.append(f" (paper {figure['paper']:.1f})", style="bright_black not bold")
+        text.append(f" (paper {figure['paper']:.2f})", style="bright_black not bold")
     return text
 
 

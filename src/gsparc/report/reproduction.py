@@ -28,7 +28,8 @@ _FINGERPRINT = re.compile(r"Fingerprint of the result files: <code>([0-9a-f]{64}
 _SIDES = ("win", "even", "loss")
 _READ = (
     "± is the standard deviation over seeds. Every seed has its own split, and all methods of a group (a data set in "
-    "a setting) ran on the same ones with the same labels and the same pretend-cold validation nodes.",
+    "a setting) ran on the same ones with the same labels and the same pretend-cold validation nodes, as far as they "
+    "use any; the audit says what each one uses.",
     "★ marks the best mean of a column. Grey figures are the paper's own, from its splits and its code: beside ours "
     "for orientation, never mixed in; hollow diamonds in the plots are the same figures.",
     "Where several methods are ours, the small line under each of their figures is its own paired difference to the "

@@ -72,7 +72,7 @@ def _figure_cell(table: ResultTable, metric: dict[str, Any], column: Column, lab
     figure = table.figure(*column, label, metric["name"])
     row = table.rows.get((*column, label))
     published = row.paper.get(metric["name"]) if row else None
-    beside = "" if published is None else f'<span class="paper">paper {number(published)}</span>'
+    beside = "" if published is None else f'<span class="paper">paper {number(published, 2)}</span>'
     if figure is None:
         return "reason", escape(reason_for(table, *column, label, metric)) + beside
     text = number(figure.mean)
