@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from gsparc import Graph
+from gsparc import Graph, baselines
 from gsparc.baselines import FeatureCosineLinks, MLPBaseline, WeighedCosineLinks, feature_cosine
 from gsparc.datasets import make_blocks
 from gsparc.estimators._ranking import LinkWeights, choose_weights
@@ -201,3 +203,10 @@ def test_the_same_seed_gives_the_same_bytes() -> None:
     )
     assert first.tobytes() == again.tobytes()
     assert first.tobytes() != other.tobytes()
+
+
+@pytest.mark.parametrize("name", baselines.__all__)
+def test_every_baseline_says_where_it_is_from_and_what_it_was_checked_against(name: str) -> None:
+    words = " ".join((inspect.getdoc(getattr(baselines, name)) or "").split())
+    assert re.search(r"arXiv \d|\(?[12][089]\d\d\)|scikit-learn's|no paper|without a paper|has no paper", words)
+    assert re.search(r"[Cc]hecked (against|by)|[Tt]he tests (check|work|compare)|worked by hand", words)
