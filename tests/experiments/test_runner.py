@@ -21,7 +21,7 @@ from gsparc.exceptions import DataNotFoundError, GsparcError, InputError
 from gsparc.experiments import results
 from gsparc.experiments.engine import Cell, Context, Experiment
 from gsparc.experiments.runner import Task, _run_cell, failed_cells, run_experiment
-from gsparc.experiments.workers import as_finished
+from gsparc.experiments.workers import alone, as_finished
 
 Run = Callable[..., dict[str, Any]]
 
@@ -76,6 +76,20 @@ def test_finished_cells_are_not_run_again(run: Run, log: Path) -> None:
     document = run(resume=True, seeds=3, methods=["Ours", "A", "B"])
     assert calls(log) == sorted(document["cells"])
     assert len(document["cells"]) == 9
+
+
+def test_two_runs_do_not_write_to_one_file(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    with (
+        alone(folder / "fake.json"),
+        pytest.raises(InputError, match=r"another run is writing to .*fake\.json.*--resume, or .*--output"),
+    ):
+        run()
+    with alone(folder / "other.json"):  # of another table
+        assert len(run()["cells"]) == 4
+    (folder / ".fake.json.lock").touch()  # of a run that was killed
+    assert len(run(resume=True)["cells"]) == 4
+    assert [path.name for path in folder.iterdir()] == ["fake.json"]
 
 
 def test_a_part_leaves_the_rest_of_the_file(run: Run) -> None:

@@ -551,6 +551,13 @@ def test_a_file_of_another_form_is_named(tmp_path: Path, change: dict[str, Any])
         read_results(folder)
 
 
+def test_what_a_killed_run_had_begun_to_write_is_no_result(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, classification())
+    page = render_results(folder)
+    (folder / ".links.x1y2.json").write_text('{"experiment": "li', encoding="utf-8")
+    assert render_results(folder) == page
+
+
 def test_an_empty_or_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no result file.*gsparc reproduce all"):
         render_results(tmp_path)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterable
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from gsparc._validation import check_count
 from gsparc.exceptions import GsparcError, InputError
 from gsparc.experiments.engine import Cell, Context, Experiment, plan
 from gsparc.experiments.results import ResultFile, fault, plain
-from gsparc.experiments.workers import as_finished
+from gsparc.experiments.workers import alone, as_finished
 
 __all__ = ["Part", "failed_cells", "load_table", "run_experiment", "run_experiments"]
 
@@ -163,18 +163,20 @@ def run_experiments(
     common = Context("", where, smoke, data_dir, generated)
     files: dict[str, ResultFile] = {}
     work: list[Task] = []
-    for part in parts:
-        name, cells = part.experiment.name, part.cells(numbers, smoke=smoke)
-        if name in files:
-            raise InputError(f"two tables are named {name!r}. Each needs a result file of its own: rename one.")
-        files[name] = ResultFile(output / f"{name}.json", part.experiment, smoke=smoke)
-        files[name].open(resume=resume, fresh=fresh)
-        work += _missing(cells, files[name], common)
-    for context in dict.fromkeys(task.context for task in work):
-        _check_present(context)
-    _run(_in_order(work, files), files, jobs, show_progress)
-    for file in files.values():
-        file.write()
+    with ExitStack() as held:
+        for part in parts:
+            name, cells = part.experiment.name, part.cells(numbers, smoke=smoke)
+            if name in files:
+                raise InputError(f"two tables are named {name!r}. Each needs a result file of its own: rename one.")
+            files[name] = ResultFile(output / f"{name}.json", part.experiment, smoke=smoke)
+            held.enter_context(alone(files[name].path))
+            files[name].open(resume=resume, fresh=fresh)
+            work += _missing(cells, files[name], common)
+        for context in dict.fromkeys(task.context for task in work):
+            _check_present(context)
+        _run(_in_order(work, files), files, jobs, show_progress)
+        for file in files.values():
+            file.write()
     return [file.document() for file in files.values()]
 
 

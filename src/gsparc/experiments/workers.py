@@ -15,10 +15,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TypeVar
 
-from gsparc.exceptions import GsparcError
+from gsparc._files import cannot_write
+from gsparc.exceptions import GsparcError, InputError
 from gsparc.experiments.provenance import cores
 
-__all__ = ["as_finished", "one_at_a_time"]
+__all__ = ["alone", "as_finished", "one_at_a_time"]
 
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # torch and faiss, numpy and scipy
 _GRACE = 10.0  # seconds that a worker has for what it has begun on the GPU
@@ -90,6 +91,47 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Refuse a second run that writes to the same file: each would leave out what the other one adds to it.
+
+    A hidden file beside it is held meanwhile. The system lets go of that however a process ends. Where files cannot be
+    held (Windows, some network folders), nobody is refused.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    beside, handle, new = path.with_name(f".{path.name}.lock"), None, not path.parent.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while handle is None:
+            handle = os.open(beside, os.O_RDWR | os.O_CREAT, 0o644)
+            with contextlib.suppress(OSError):
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(handle)
+                    raise InputError(
+                        f"another run is writing to {path}; each would lose what the other adds. Wait until it has "
+                        "ended and go on with --resume, or choose another folder with --output."
+                    ) from None
+            if not beside.exists() or beside.stat().st_ino != os.fstat(handle).st_ino:
+                os.close(handle)  # its holder has just removed it: another run would hold a new one
+                handle = None
+    except OSError as error:
+        raise cannot_write(path, error, "the table of results") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+            if new:
+                path.parent.rmdir()  # nothing was written, or it would not go
         os.close(handle)
 
 

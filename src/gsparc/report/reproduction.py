@@ -13,7 +13,7 @@ from typing import Any
 
 from gsparc._files import write_text
 from gsparc.report.html import document, section
-from gsparc.report.result_files import Comparison, ResultTable, read_results
+from gsparc.report.result_files import Comparison, ResultTable, read_results, result_paths
 from gsparc.report.result_sections import MARKS, sentence_list, table_section
 from gsparc.report.result_style import RESULT_STYLE
 from gsparc.report.result_tables import VERDICTS, audit_table, leak_table, words_table
@@ -92,7 +92,7 @@ def render_results(results: str | os.PathLike[str]) -> str:
 def fingerprint(results: str | os.PathLike[str]) -> str:
     """SHA-256 over the names and bytes of the result files of a folder."""
     digest = hashlib.sha256()
-    for path in sorted(Path(results).glob("*.json")):
+    for path in result_paths(Path(results)):
         digest.update(f"{path.name}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from gsparc.exceptions import InputError
 
-__all__ = ["AUDIT", "Comparison", "Figure", "ResultTable", "Row", "read_results"]
+__all__ = ["AUDIT", "Comparison", "Figure", "ResultTable", "Row", "read_results", "result_paths"]
 
 AUDIT = "audit"
 _KEYS = ("experiment", "title", "question", "methods", "metrics", "rows")
@@ -219,6 +219,11 @@ class ResultTable:
         return [comparison for comparison in found if comparison]
 
 
+def result_paths(folder: Path) -> list[Path]:
+    """The result files of a folder; hidden ones are what a run that was killed had begun to write."""
+    return sorted(path for path in folder.glob("*.json") if not path.name.startswith("."))
+
+
 def read_results(folder: Path) -> tuple[dict[str, ResultTable], dict[str, Any] | None]:
     """All tables of a folder by name, and the audit's record where there is one.
 
@@ -230,7 +235,7 @@ def read_results(folder: Path) -> tuple[dict[str, ResultTable], dict[str, Any] |
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}. Run `gsparc reproduce all` first, or name the folder it wrote.")
     tables, audit = {}, None
-    for path in sorted(folder.glob("*.json")):
+    for path in result_paths(folder):
         record = _load(path)
         if record["experiment"] == AUDIT:
             audit = record
