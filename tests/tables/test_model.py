@@ -308,6 +308,14 @@ def test_longer_ids_stay_as_they_are_written(model: TableModel, tables, tmp_path
     assert (again.grow(more)["added"], again.grow(more)["already_known"]) == (0, 2)
 
 
+def test_edges_of_new_rows_may_have_columns_of_other_names(model: TableModel, tables) -> None:
+    named = {"dst": tables.new_edges["target"], "src": tables.new_edges["source"]}
+    weighed = pa.table(named | {"weight": pa.array(range(tables.new_edges.num_rows))})  # 0 would be left out
+    grown = model.grow(tables.new, weighed)
+    assert grown["edges"]["unknown"] == grown["edges"]["bad_weight"] == 0
+    assert linked(model, "p240") == listed("p240", tables.edges, tables.new_edges)
+
+
 def test_rows_of_other_kinds_grow_too(model: TableModel, tables) -> None:
     odd = pa.table(
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -337,7 +337,7 @@ def guess_edge_columns(
     if source is None or target is None:
         raise InputError(
             f"the edge table has the columns {', '.join(names)}; two were expected, one for each end of an edge. "
-            "Name them with --source and --edge-target."
+            "Name them with --edge-source and --edge-target."
         )
     if source == target:
         raise InputError(f"column {source!r} is named for both ends of an edge; name two columns.")
@@ -383,16 +383,19 @@ def _usual(names: list[str], usual: tuple[str, ...]) -> str | None:
     return next((by_name[name] for name in usual if name in by_name), None)
 
 
-def edge_columns_like(known: EdgeColumns, table: pa.Table, source: str | None, target: str | None) -> EdgeColumns:
-    """Columns of a further edge table: as given, as in the fit (``known``), or guessed.
+def edge_columns_like(
+    known: EdgeColumns, table: pa.Table, source: str | None = None, target: str | None = None
+) -> EdgeColumns:
+    """Columns of a further edge table: as given, as in the fit (``known``), or guessed; no weights where it had none.
 
     Examples
     --------
-    >>> edge_columns_like(EdgeColumns("a", "b"), pa.table({"src": [1], "a": [1], "b": [2]}), None, None)
+    >>> edge_columns_like(EdgeColumns("a", "b"), pa.table({"src": [1], "a": [1], "b": [2]}))
     EdgeColumns(source='a', target='b', weight=None)
     """
     names = table.column_names
     if source is None and target is None and known.source in names and known.target in names:
         source, target = known.source, known.target
     weight = known.weight if known.weight in names else None
-    return guess_edge_columns(table, source=source, target=target, weight=weight)
+    found = guess_edge_columns(table, source=source, target=target, weight=weight)
+    return replace(found, weight=None) if known.weight is None else found

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gsparc.exceptions import InputError
 from gsparc.tables._id_values import ids_like, text_values
+from gsparc.tables.columns import edge_columns_like
 from gsparc.tables.joining import Ids, join_edges, node_ids
 
 if TYPE_CHECKING:
@@ -33,9 +34,8 @@ def grow_model(model: TableModel, nodes: pa.Table, edges: pa.Table | None) -> di
     everyone = np.concatenate([model.node_ids, ids[rows]]) if len(rows) else None
     joined = None
     if edges is not None:
-        joined = join_edges(
-            edges, model.edge_columns, Ids(model.node_ids if everyone is None else everyone), need=False
-        )
+        columns = edge_columns_like(model.edge_columns, edges)
+        joined = join_edges(edges, columns, Ids(model.node_ids if everyone is None else everyone), need=False)
     ends: Any = None
     if joined is not None and len(joined):
         weights = () if joined.weights is None else (joined.weights,)
