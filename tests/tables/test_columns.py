@@ -50,6 +50,8 @@ SENTENCES = [f"a small library of kind {i} for reading things" for i in range(N)
         (np.arange(N) * 3, "numeric"),
         (np.arange(N) % 5, "numeric"),
         ([f"{i}.5" for i in range(N - 1)] + ["abc"], "numeric"),
+        (["00501", "10001", "2139"] * 20, "categorical"),  # zip codes
+        ([f"{i}.0" for i in range(N - 1)] + ["0.5"], "numeric"),
         ([[1.0, 2.0]] * N, "vector"),
         ([[1.0, 2.0], None] * 30, "vector"),
         (["[1.0, 2.5]"] * (N - 1) + ["[3, 4]"], "vector"),
@@ -76,6 +78,8 @@ def test_guessed_roles(values: Any, role: str) -> None:
         ([f"2024-01-{1 + i % 28:02}" for i in range(N)], "dates: new rows come after"),
         ([[1.0] * (1 + i % 3) for i in range(N)], "lists of 1 to 3 numbers"),
         (["[1]", "[1, 2]"] * 30, "lists that are not all of one length"),
+        ([f"[{i} 2.5]" for i in range(N)], "not written as [1.0, 2.5]"),  # as numpy prints them
+        ([f"{i:04}" for i in range(N)], "codes such as 0000"),
         ([[]] * N, "every list is empty"),
         ([{"a": 1}] * N, "values of type struct"),
         ([b"x"] * N, "values of type binary"),

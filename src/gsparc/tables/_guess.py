@@ -30,6 +30,7 @@ _FEW = 20  # distinct values that always pass for categories
 _THOUSANDS = r"^\s*[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?\s*$"
 _COMMA = r"^\s*[+-]?[0-9]+,[0-9]+\s*$"
 _NUMBER = r"^\s*[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_CODE = r"^\s*[+-]?0[0-9]+\s*$"  # 00501 is a code: as a number it would lose its zeros
 _DATE = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9:]+)?)?\s*$"
 _DATES = "dates: new rows come after all seen ones; --numeric takes them as days"
 _VECTOR = r"^\s*\[.*\]\s*$"
@@ -93,15 +94,23 @@ def _guess_words(sample: Any, distinct: int) -> tuple[str, str]:
 def _guess_pattern(sample: Any) -> tuple[str, str] | None:
     """Strings that stand for something else."""
     if _share(sample, _NUMBER) >= 0.9:
-        return "numeric", ""
+        return _guess_codes(sample) if _share(sample, _CODE) else ("numeric", "")
     if _share(sample, _THOUSANDS) >= 0.5 or _share(sample, _COMMA) >= 0.9:
         return "ignored", "numbers with commas, such as 1,234; write 1234 or 1.234"
     if _share(sample, _DATE) >= 0.9:
         return "ignored", _DATES
     if _share(sample, _VECTOR) == 1.0:
-        width = vector_width(sample)
-        return ("vector", "") if width else ("ignored", "lists that are not all of one length")
+        why = "lists that are not all of one length, or not written as [1.0, 2.5]"
+        return ("vector", "") if vector_width(sample) else ("ignored", why)
     return None
+
+
+def _guess_codes(sample: Any) -> tuple[str, str]:
+    """Digits that begin with a needless zero in one row at least: zip codes, keys."""
+    if len(sample) >= 1.25 * len(sample.unique()):
+        return "categorical", ""
+    code = sample.filter(pc.match_substring_regex(sample, _CODE))[0].as_py().strip()[:40]
+    return "ignored", f"codes such as {code}, nearly each another; --categorical or --numeric uses them"
 
 
 def _present(column: pa.ChunkedArray) -> Any:
