@@ -352,7 +352,7 @@ def test_other_types_that_can_be_read() -> None:
             "words": pa.array(["red fish"], pa.large_string()),
             "title": pa.array([5]),
             "size": pa.array([True]),
-            "year": pa.array([1975], pa.uint16()),
+            "year": pa.array([1975], pa.decimal128(6, 1)),
             "arch": pa.array(["arm"]).dictionary_encode(),
             "flag": pa.array([None]),
             "v": pa.array([[1, 2, 3]], pa.list_(pa.int64(), 3)),
@@ -384,10 +384,23 @@ def test_dates_are_days() -> None:
     strings, bad = fitted.transform(pa.table({"day": [*map(str, days[:2]), "2024-01-03T00:00:00Z", "2024-13-01"]}))
     np.testing.assert_allclose(strings[:3], X[:3], atol=1e-5)
     assert bad == {3: "day is '2024-13-01', expected a number"}
+    zones = ["2024-01-01T01:00:00+01:00", "2024-01-01 22:30:00.123456789-01:30", "2024-01-03t00:00:00z"]
+    np.testing.assert_allclose(fitted.transform(pa.table({"day": zones}))[0], X[:3], atol=1e-4)
     stamps = pa.array(days).cast(pa.timestamp("s")).cast(pa.int64()).cast(pa.timestamp("s", "Mars/Olympus"))
     np.testing.assert_allclose(fitted.transform(pa.table({"day": stamps}))[0], X, atol=1e-5)
     again = Preprocessor.from_bytes(Preprocessor.fit(pa.table({"day": [*map(str, days)]}), columns).to_bytes(), columns)
     np.testing.assert_allclose(again.transform(table)[0], X, atol=1e-5)  # dates as text, as a CSV has them
+
+
+def test_whole_numbers_are_the_same_categories_in_every_type() -> None:
+    columns = Columns(categorical=("code",))
+    table = pa.table({"code": [123_456_789_012, 7, 0] * 20})
+    fitted = Preprocessor.fit(table, columns)
+    X, _ = fitted.transform(table)
+    for kind in (pa.float64(), pa.string(), pa.decimal128(21, 2)):
+        again, bad = fitted.transform(pa.table({"code": table["code"].cast(kind)}))
+        assert bad == {}
+        np.testing.assert_array_equal(again, X)
 
 
 def test_missing_columns_are_named() -> None:

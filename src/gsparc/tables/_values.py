@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import unicodedata
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as _compute
 from numpy.typing import NDArray
 
+from gsparc.tables._id_values import as_text_ids
 from gsparc.tables._types import MISSING, as_strings, is_list, is_number, is_text, is_time, plain_column
 
 __all__ = [
@@ -42,7 +44,8 @@ def numbers(column: Any, name: str, bad: Bad, *, dates: bool = True) -> NDArray[
 
     A value that is no number, or an infinite one, is NaN too, and goes to ``bad`` with the reason.
     """
-    column, kind = _flat(column), column.type
+    column = _flat(column)
+    kind = column.type
     if is_text(kind):
         return _numbers_of_strings(column, name, bad, dates)
     if is_time(kind) and dates:
@@ -125,7 +128,8 @@ def _number(value: str, dates: bool) -> float:
     if lowered in ("true", "false"):
         return float(lowered == "true")
     if dates and len(value) >= 10 and value[4:5] == "-" and value[7:8] == "-":
-        return float(np.datetime64(value.rstrip("Zz").replace(" ", "T")[:26], "us").astype(np.int64)) / 86_400e6
+        moment = datetime.datetime.fromisoformat(value.upper())  # without a time zone it is in UTC
+        return moment.replace(tzinfo=moment.tzinfo or datetime.UTC).timestamp() / 86_400
     if "_" in value:  # Python takes 1_000 for a number, nobody else does
         raise ValueError
     return float(value)
@@ -137,14 +141,15 @@ def _advice(value: str) -> str:
 
 def categories(column: Any, name: str, bad: Bad) -> NDArray[np.object_]:
     """One string a row, empty where missing; whole numbers and true/false are written one way in all formats."""
-    column, kind = _flat(column), column.type
+    column = _flat(column)
+    kind = column.type
     if pa.types.is_nested(kind):
         _all_bad(column, f"{name} holds {_kind_words(kind)}, expected one value", bad)
         return np.full(len(column), "", object)
     if pa.types.is_null(kind):
         return np.full(len(column), "", object)
     if pa.types.is_floating(kind):
-        column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
+        column = as_text_ids(pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)).combine_chunks()
     coded = as_strings(column).dictionary_encode()
     known = np.array([*(_canonical(value) for value in coded.dictionary.to_pylist()), ""], dtype=object)
     codes = coded.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
@@ -160,7 +165,8 @@ def _canonical(value: str) -> str:
 
 def texts(column: Any, name: str, bad: Bad) -> list[str]:
     """One normalised string a row, empty where missing."""
-    column, kind = _flat(column), column.type
+    column = _flat(column)
+    kind = column.type
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         _all_bad(column, f"{name} holds {_kind_words(kind)}, expected text", bad)
         return [""] * len(column)
@@ -173,7 +179,8 @@ def _normal(value: str) -> str:
 
 def vectors(column: Any, name: str, width: int, bad: Bad) -> NDArray[np.float32]:
     """``[rows, width]`` float32, NaN where missing; strings are read as JSON lists."""
-    column, kind = _flat(column), column.type
+    column = _flat(column)
+    kind = column.type
     out = np.full((len(column), width), np.nan)
     if pa.types.is_null(kind) or column.null_count == len(column):
         return finite(out)
