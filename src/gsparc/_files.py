@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gsparc.exceptions import OutputError
 
-__all__ = ["cannot_write", "write_atomically", "write_text"]
+__all__ = ["cannot_write", "refuse_overwriting", "write_atomically", "write_text"]
 
 
 def cannot_write(path: Path, error: OSError, what: str = "") -> OutputError:
     """The error for a file that cannot be written, in words; ``what``: what it would have been."""
     subject = f"{what} cannot be written to {path}" if what else f"cannot write {path}"
     return OutputError(f"{subject} ({error.strerror or error}). Choose a folder that exists and can be written.")
+
+
+def refuse_overwriting(output: Path, inputs: Iterable[str | os.PathLike[str] | None]) -> None:
+    """An OutputError where ``output`` is one of the files that are read: the user's own data would be lost."""
+    for path in inputs:
+        if path is not None and os.path.exists(path) and output.exists() and os.path.samefile(output, path):
+            raise OutputError(f"{output} would be written over, but it is read ({path}). Choose another name.")
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], what: str = "") -> Path:

@@ -161,6 +161,17 @@ def test_comparable_scores_keep_the_order_of_suggestions(inside, linked, small: 
     assert np.ptp(taken[:, 0]) > 1e-4  # and not the same for all
 
 
+@pytest.mark.parametrize("command", ["embed", "links", "cluster"])
+def test_no_input_is_written_over(inside, small: Path, command: str) -> None:
+    new = small.with_name("new.npz")
+    for output in (small, new):
+        before = output.read_bytes()
+        done = inside(command, small, "--new", new, "-o", output)
+        assert done.returncode == 1
+        assert "would be written over, but it is read" in done.stderr
+        assert output.read_bytes() == before
+
+
 def test_links_measured_on_held_out_nodes(inside, small: Path) -> None:
     facts = document(inside("links", small, "--json", *NARROW))
     methods = {row["method"]: row for row in facts["methods"]}

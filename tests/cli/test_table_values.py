@@ -169,3 +169,22 @@ def test_where_every_row_is_rejected_the_old_output_stays(fit, inside, tmp_path:
     assert "error: none of the 2 rows can be used" in done.stderr
     assert not (tmp_path / "grown").exists()
     assert len(read(tmp_path / "grown.rejects.csv")) == 2
+
+
+def test_no_input_is_written_over(fit, inside, tmp_path: Path) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    fit(rows(ids), ring(ids))
+    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    kept = {path: path.read_bytes() for path in (nodes, edges)}
+    (tmp_path / "new.rejects.csv").write_bytes(kept[nodes])
+    for asked in (
+        (nodes, "-o", tmp_path / "model" / ".." / "nodes.csv"),
+        (tmp_path / "*.csv", "-o", nodes),
+        (nodes, "--edges", edges, "-o", edges),
+        (tmp_path / "new.rejects.csv", "-o", tmp_path / "new.csv"),  # where rejected rows would go
+    ):
+        done = inside("predict", tmp_path / "model", *asked)
+        assert done.returncode == 1
+        assert "would be written over, but it is read" in done.stderr
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert (tmp_path / "new.rejects.csv").read_bytes() == kept[nodes]

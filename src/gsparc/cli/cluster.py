@@ -52,7 +52,7 @@ def run(
     check_sources(data, new, model, model_out, label)
     if model is not None and n_clusters is not None:
         raise typer.BadParameter("a saved model has its clusters; leave --n-clusters out.", param_hint="--n-clusters")
-    check_output(output)
+    check_output(output, inputs=(data, new))
     start = time.perf_counter()
     asked = {"n_clusters": n_clusters, "n_components": components, "alpha": alpha, "max_steps": max_steps}
     settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}

@@ -70,7 +70,7 @@ def run(
         chosen |= {"random_state": seed, "verbose": 1} | ({} if max_steps is None else {"max_steps": max_steps})
         embed_store(Path(data), output, model=model, model_out=model_out, settings=chosen, as_json=as_json)
         return
-    check_output(output)
+    check_output(output, inputs=(data, new))
     start = time.perf_counter()
     settings: dict[str, Any] = {"n_components": components, "objective": objective, "laplacian": laplacian}
     settings |= {"random_state": seed, "verbose": 1}

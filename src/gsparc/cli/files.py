@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import typer
 
-from gsparc._files import cannot_write, write_atomically
+from gsparc._files import cannot_write, refuse_overwriting, write_atomically
 from gsparc.exceptions import DataNotFoundError, FeatureError, InputError, OutputError
 
 __all__ = ["NodeTable", "align_columns", "check_output", "load_nodes", "write_table"]
@@ -140,8 +141,8 @@ def _first_not_finite(X: Any) -> tuple[int, int, float] | None:
     return None
 
 
-def check_output(path: Path, *, table: bool = True) -> None:
-    """Refuse, before any work is done, an output that cannot be written."""
+def check_output(path: Path, *, table: bool = True, inputs: Iterable[str | None] = ()) -> None:
+    """Refuse, before any work is done, an output that cannot be written, or would be written over an input."""
     if table and path.suffix.lower() not in _SUFFIXES:
         what = f"ends in {path.suffix}, which is not written" if path.suffix else "has no ending that says the format"
         raise typer.BadParameter(
@@ -149,6 +150,8 @@ def check_output(path: Path, *, table: bool = True) -> None:
         )
     if table and path.is_dir():
         raise OutputError(f"{path} is a folder. Pass the name of a file.")
+    for source in filter(None, inputs):
+        refuse_overwriting(path, [source, *(Path(source) / f"{name}.parquet" for name in ("nodes", "edges"))])
     folder = path.parent if table else path
     try:
         folder.mkdir(parents=True, exist_ok=True)

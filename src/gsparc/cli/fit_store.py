@@ -121,10 +121,12 @@ def embed_store(
     folder: Path, output: Path, *, model: Path | None, model_out: Path | None, settings: dict[str, Any], as_json: bool
 ) -> None:
     """Coordinates of all nodes of a store, by a saved model or by a map that is fitted on it."""
+    from gsparc._files import refuse_overwriting
     from gsparc.storage import open_store
 
     start = time.perf_counter()
     store = open_store(folder)
+    refuse_overwriting(output, (folder / name for name in store.meta["files"]))
     if output.suffix.lower() not in (".npy", ".parquet"):
         raise typer.BadParameter("coordinates of a store are written to .npy or .parquet.", param_hint="--output")
     spectral, blocks = _embedding(store, model, settings)

@@ -83,7 +83,7 @@ def _suggest(
     from gsparc.cli.models import load_as, save_with_names
     from gsparc.datasets import load_dataset
 
-    check_output(output)
+    check_output(output, inputs=(data, new))
     if model is not None:
         predictor, names = load_as(model, "SparcLinkPredictor")
         further = load_nodes(new, names)
@@ -140,7 +140,7 @@ def _measure(
     from gsparc.datasets import load_dataset
 
     if output is not None:
-        check_output(output)
+        check_output(output, inputs=(data,))
     whole, seed = load_dataset(data, allow_pickle_sources=False, label=label), settings["random_state"]
     from gsparc.baselines import FeatureCosineLinks
     from gsparc.estimators import SparcLinkPredictor

@@ -126,8 +126,10 @@ def run(
 def _in_this_process(
     folder: Path, rows: Path, output: Path, edges: Path | None, source: str | None, target: str | None
 ) -> Callable[..., dict[str, Any]]:
+    from gsparc._files import refuse_overwriting
     from gsparc.tables.writing import TableWriter
 
+    refuse_overwriting(output, [edges])
     TableWriter(output)  # refuses a name that cannot be written before anything is loaded
     # mapped as Ray's workers have it: where numbers lie in memory decides how some products round
     model = load_table_model(folder, mapped=True)

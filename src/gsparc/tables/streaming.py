@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gsparc._files import refuse_overwriting
 from gsparc.exceptions import GraphError, InputError
 from gsparc.tables import BATCH_ROWS
 from gsparc.tables._id_values import as_text_ids, as_whole_ids, ids_like, text_values
 from gsparc.tables.reading import Reject, row_numbers, stream_table, table_files
-from gsparc.tables.writing import RejectsFile, TableWriter, all_rejected
+from gsparc.tables.writing import RejectsFile, TableWriter, all_rejected, rejects_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -171,6 +172,8 @@ def predict_file(
     appear under their names only when they are complete. Where no row can be used the output is not written, and an
     InputError says so.
     """
+    for written in (Path(output), rejects_path(output)):
+        refuse_overwriting(written, table_files(source, what="rows"))
     start = time.perf_counter()
     asked: dict[str, Any] = {"coverage": coverage, "links": links, "near": near, "position": False}
     rows = abstained = 0
