@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,22 @@ def test_a_half_written_store_is_refused_by_every_command(tmp_path: Path, inside
         assert "Repeat the gsparc ingest" in done.stderr
     with pytest.raises(StoreError, match="half written"):
         Graph.open(half)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_store_that_has_changed_is_refused(store: Path, tmp_path: Path, inside) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(store, changed)
+    data = bytearray((changed / "indices.npy").read_bytes())
+    data[-2] ^= 1
+    (changed / "indices.npy").write_bytes(data)
+    for asked in (["fit", "--store", changed, "-o", tmp_path / "model"], ["embed", changed, "-o", tmp_path / "c.npy"]):
+        done = inside(*asked, "--max-steps", 2)
+        assert done.returncode == 1
+        assert "the contents of indices.npy are not those that were written" in done.stderr
+    done = inside("embed", store, "-o", store / "indices.npy")
+    assert done.returncode == 1
+    assert "would be written over" in done.stderr
     assert not (tmp_path / "model").exists()
 
 

@@ -55,6 +55,8 @@ def fit_from_store(
     )
     if store.num_nodes > SMALL:
         _refuse_what_is_for_small_ones(store.num_nodes, tasks, backbone)
+    if world().first:  # a damaged array would end in nonsense or in a crash, hours later
+        store.verify()
     if not quiet:
         say(f"store: {store.num_nodes:,} nodes, {store.meta['edges']:,} edges, {store.shape[1]:,} features")
         if store.num_nodes > SMALL:
@@ -126,6 +128,7 @@ def embed_store(
 
     start = time.perf_counter()
     store = open_store(folder)
+    store.verify()
     refuse_overwriting(output, (folder / name for name in store.meta["files"]))
     if output.suffix.lower() not in (".npy", ".parquet"):
         raise typer.BadParameter("coordinates of a store are written to .npy or .parquet.", param_hint="--output")
