@@ -140,7 +140,7 @@ def test_a_stopped_ingest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (NODES, {"source": [30, 10], "target": [10, 99]}, GraphError, r"1 of 2 edges name a node.*\(first: 99\).*drop"),
         (NODES, {**EDGES, "weight": [1.0, -1.0, 1.0, 1.0, 1.0]}, GraphError, r"weights that are missing, negative"),
         (NODES, {"source": [10], "target": [10]}, GraphError, "none of the 1 edges"),
-        (NODES, {"source": ["a"], "target": ["b"]}, GraphError, "ends of edges are"),
+        (NODES, {"source": ["a"], "target": ["b"]}, GraphError, "the ids of the nodes are whole numbers"),
     ],
 )
 def test_bad_tables(tmp_path: Path, nodes: Any, edges: Any, kind: type[Exception], words: str) -> None:
@@ -303,3 +303,46 @@ def test_an_edge_list_without_a_header_is_noticed(tmp_path: Path, names: list[st
     tables = tmp_path / "nodes.parquet", tmp_path / "edges.csv"
     ingest(*tables, tmp_path / "store", stage=lambda words, _: said.append(words))
     assert any("if the file has no header, its first edge" in words for words in said)
+
+
+@pytest.mark.parametrize("dotted", ["nodes", "edges", "neither"])
+def test_ids_of_text_files_are_those_of_a_fit(tmp_path: Path, dotted: str) -> None:
+    point = {name: ".0" if name == dotted else "" for name in ("nodes", "edges")}
+    lines = [f"{name}{point['nodes']},{size}" for name, size in zip(NODES["id"], NODES["size"], strict=True)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,size", *lines]))
+    ends = [f"{a}{point['edges']},{b}" for a, b in zip(EDGES["source"], EDGES["target"], strict=True)]
+    (tmp_path / "edges.csv").write_text("\n".join(["source,target", *ends, ",10", "x,10"]))
+    asked = IngestSettings(dangling="drop")
+    store = ingest(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "store", asked)
+    assert store.meta["ids"] == "integers"
+    assert store.node_ids.tolist() == [30, 10, 20, 40]
+    assert store.graph.indices.tolist() == [1, 0, 2, 1, 3, 2]
+    assert (store.meta["edge_counts"]["missing"], store.meta["edge_counts"]["unknown"]) == (1, 1)
+    with pytest.raises(GraphError, match=r"1 of 7 edges .* \(first: 'x'; the ids of the nodes are whole numbers\)"):
+        ingest(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "other")
+
+
+def test_one_name_makes_all_ids_text(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,size\n30,1\n10,2\n007,4\n1e3,5\n")
+    (tmp_path / "edges.csv").write_text("source,target\n30,10\n007,1e3\n")
+    store = ingest(tmp_path / "nodes.csv", tmp_path / "edges.csv", tmp_path / "store")
+    assert store.node_ids.tolist() == ["30", "10", "007", "1e3"]
+    assert store.graph.indices.tolist() == [1, 0, 3, 2]
+
+
+def test_json_says_its_types_itself(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": f"{i}", "size": i * i, "kind": f"{i % 2}"}) for i in range(6)]
+    (tmp_path / "nodes.jsonl").write_text("\n".join(lines))
+    (tmp_path / "edges.csv").write_text("source,target\n0,2\n1,3\n")
+    store = ingest(tmp_path / "nodes.jsonl", tmp_path / "edges.csv", tmp_path / "store", IngestSettings(target="kind"))
+    assert store.node_ids.tolist() == [str(i) for i in range(6)]
+    assert store.meta["class_names"] == ["0", "1"]
+
+
+def test_text_files_of_other_columns_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "a.csv").write_text("id,size\na,1\nb,2\n")
+    (tmp_path / "nodes" / "b.csv").write_text("id,width\nc,4\nd,7\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\nc,d\n")
+    with pytest.raises(FeatureError, match=r"do not have the same columns \(only in one of them: size, width\)"):
+        ingest(tmp_path / "nodes", tmp_path / "edges.csv", tmp_path / "store")

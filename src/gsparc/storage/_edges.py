@@ -26,7 +26,7 @@ from gsparc.tables._id_values import as_text_ids, as_whole_ids, text_values
 from gsparc.tables._types import is_number
 from gsparc.tables.columns import EdgeColumns
 from gsparc.tables.joining import header_words
-from gsparc.tables.reading import file_format
+from gsparc.tables.reading import is_delimited
 
 __all__ = ["DATABASE", "connect", "header_note", "join_edges", "refuse_repeated_ids", "write_csr"]
 
@@ -139,7 +139,7 @@ def join_edges(
 def header_note(base: Any, files: list[Path], columns: EdgeColumns, nodes: int, kind: str) -> str | None:
     """That the columns of an edge list are called as two nodes are, where a text file has such a header."""
     names = [columns.source, columns.target]
-    if not any(file_format(file) in (".csv", ".tsv") for file in files):
+    if not any(map(is_delimited, files)):
         return None
     if kind != "strings":
         whole = as_whole_ids(pa.array(names))
@@ -171,7 +171,7 @@ def _counts(
     one = _rows(base, "SELECT count(*) FILTER (s < 0 OR t < 0), count(*) FILTER (s = t AND s >= 0) FROM pairs")[0]
     counts = {"rows": stream.rows, "missing": stream.missing, "unknown": one[0], "self_loops": one[1]}
     if counts["unknown"] and dangling == "error":
-        shown = _strangers(base, files, columns, nodes, kind)
+        shown = stream.strange_words() or _strangers(base, files, columns, nodes, kind)
         raise GraphError(
             f"{counts['unknown']:,} of {stream.rows:,} edges name a node that is not known (first: {shown}). Add these "
             "nodes, or leave such edges out with --dangling drop."
@@ -201,6 +201,7 @@ class _Stream:
         self._files, self._columns, self._progress = files, columns, progress
         self._kind = pa.int64() if whole else pa.string()
         self.rows = self.missing = 0
+        self._strange: list[Any] = []  # a few ends that are no whole numbers where the ids of the nodes are
         self.error: Exception | None = None
         more = [("w", pa.float64())] if columns.weight else []
         self._schema = pa.schema([("s", self._kind), ("t", self._kind), *more])
@@ -220,24 +221,26 @@ class _Stream:
             raise
 
     def _plain(self, file: Path, batch: pa.RecordBatch) -> pa.RecordBatch:
-        ends = [self._ends(file, batch.column(place)) for place in (0, 1)]
-        keep = np.asarray(ends[0].is_valid()) & np.asarray(ends[1].is_valid())
+        given = [text_values(batch.column(place)) for place in (0, 1)]
+        ends = [self._ends(column) for column in given]
+        keep = np.asarray(given[0].is_valid()) & np.asarray(given[1].is_valid())
         self.rows += batch.num_rows
         self.missing += int((~keep).sum())
         made = [*ends, *([self._weights(file, batch.column(2))] if self._columns.weight else [])]
         out = pa.RecordBatch.from_arrays(made, schema=self._schema)
         return out if keep.all() else out.filter(pa.array(keep))
 
-    def _ends(self, file: Path, column: Any) -> pa.Array:
-        values = text_values(column)
+    def _ends(self, values: Any) -> pa.Array:
+        """Ends of the kind that the ids have; what cannot be one is missing here, and so names no node."""
         made = as_whole_ids(values) if pa.types.is_integer(self._kind) else as_text_ids(values)
-        if made.null_count > values.null_count:
-            strange = values.filter(made.is_null()).drop_null()[0].as_py()
-            raise GraphError(
-                f"{file}: the ends of edges are {values.type}, such as {strange!r}; the ids of the nodes are whole "
-                "numbers. Write both in one type."
-            )
+        if made.null_count > values.null_count and len(self._strange) < 3:
+            self._strange += values.filter(made.is_null()).drop_null()[:3].to_pylist()
         return made.combine_chunks().cast(self._kind)
+
+    def strange_words(self) -> str:
+        """Some ends that no id can be equal to; empty where there are none."""
+        shown = ", ".join(repr(value) for value in self._strange[:3])
+        return f"{shown}; the ids of the nodes are whole numbers" if shown else ""
 
     def _weights(self, file: Path, column: Any) -> pa.Array:
         column = text_values(column).combine_chunks()

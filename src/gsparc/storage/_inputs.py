@@ -13,11 +13,18 @@ from numpy.typing import NDArray
 from gsparc.exceptions import FeatureError, InputError
 from gsparc.tables._types import infer_types, is_list, plain_column, unify
 from gsparc.tables._values import vector_width
-from gsparc.tables.reading import Reject, stream_table
+from gsparc.tables.reading import Reject, file_format, is_delimited, stream_table
 
-__all__ = ["HoldOut", "check_alike", "column_batches", "is_text_file", "node_batches", "rows_in", "sample_nodes"]
+__all__ = [
+    "HoldOut",
+    "check_alike",
+    "column_batches",
+    "node_batches",
+    "refuse_other_columns",
+    "rows_in",
+    "sample_nodes",
+]
 
-_TEXT = (".csv", ".tsv", ".jsonl", ".ndjson", ".gz")
 _BATCH = 1 << 16
 _COLUMN_BATCH = 1 << 20
 
@@ -63,11 +70,6 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return values ^ (values >> np.uint64(31))
 
 
-def is_text_file(path: Path) -> bool:
-    """Whether types are not said by the file itself."""
-    return path.suffix.lower() in _TEXT
-
-
 def rows_in(files: list[Path]) -> int | None:
     """How many rows there are, or about; None where it cannot be told without reading."""
     from gsparc.tables.streaming import estimated_rows
@@ -85,18 +87,23 @@ def check_alike(files: list[Path]) -> None:
         widths = {name: vector_width(column) if is_list(column.type) else -1 for name, column in kinds}
         if file is files[0]:
             first = widths
-        odd = sorted(set(widths) ^ set(first))
-        if odd and not is_text_file(file):
-            raise FeatureError(
-                f"{file} and {files[0]} do not have the same columns (only in one of them: {', '.join(odd)}). "
-                "Ingest files of one kind together."
-            )
+        refuse_other_columns(file, list(widths), files[0], list(first))
         for name in set(first) & set(widths):
             if widths[name] > 0 and first[name] > 0 and widths[name] != first[name]:
                 raise FeatureError(
                     f"{file}: column {name!r} holds lists of {widths[name]} numbers, those of {files[0]} have "
                     f"{first[name]}. Ingest features of one width together."
                 )
+
+
+def refuse_other_columns(file: Path, names: list[str], first: Path, known: list[str]) -> None:
+    """FeatureError for a file whose columns are not those of the first; a line of JSON may leave some out."""
+    odd = sorted(set(names) ^ set(known))
+    if odd and file_format(file) not in (".jsonl", ".ndjson"):
+        raise FeatureError(
+            f"{file} and {first} do not have the same columns (only in one of them: {', '.join(odd)}). "
+            "Ingest files of one kind together."
+        )
 
 
 def _refuse(reject: Reject) -> NoReturn:
@@ -152,7 +159,7 @@ def sample_nodes(
     if not parts:
         raise InputError("no row of the node tables is left to fit the preprocessing on. Lower --holdout.")
     table = unify(parts)
-    return infer_types(table, written) if any(is_text_file(file) for file in files) else table
+    return infer_types(table, written) if any(map(is_delimited, files)) else table
 
 
 def _sample_file(

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from gsparc._ids import as_id_column
 from gsparc._mapped import NpyWriter
 from gsparc.exceptions import FeatureError, GraphError, InputError
-from gsparc.storage._inputs import HoldOut, is_text_file, node_batches
+from gsparc.storage._inputs import HoldOut, node_batches, refuse_other_columns
 from gsparc.tables._id_values import as_whole_ids, text_values
 from gsparc.tables._types import is_list, is_number
 from gsparc.tables.columns import Columns
 from gsparc.tables.joining import minus_one_words, read_labels
 from gsparc.tables.preprocess import Preprocessor
-from gsparc.tables.reading import row_numbers
+from gsparc.tables.reading import is_delimited, row_numbers
 
 __all__ = ["write_nodes"]
 
@@ -38,22 +38,19 @@ def write_nodes(
     dtype: str,
     held: HoldOut,
     progress: Progress,
-    *,
-    whole: bool = False,
 ) -> dict[str, Any]:
-    """Write features, ids, classes and the split; what they hold is returned in plain values.
-
-    ``whole``: the ids are whole numbers though they are written as 47.0.
-    """
+    """Write features, ids, classes and the split; what they hold is returned in plain values."""
     names: list[str] | None = None
+    text = any(map(is_delimited, files))
     with ExitStack() as stack:
         features = _Features(folder, preprocess, dtype, stack)
-        ids = None if columns.id is None else _Ids(folder, columns.id, stack, whole=whole)
+        ids = None if columns.id is None else _Ids(folder, columns.id, stack, text=text)
         labels = None if columns.target is None else _Classes(folder, columns.target, stack)
         split = stack.enter_context(NpyWriter(folder / "split.npy", np.uint8))
         for file in files:
             for batch in node_batches(file):
-                names = _same_columns(file, batch, names, files[0])
+                names = names or list(batch.schema.names)
+                refuse_other_columns(file, batch.schema.names, files[0], names)
                 where = _Where(file, batch)
                 features.add(batch, where)
                 codes = None if labels is None else labels.add(batch, file)
@@ -68,11 +65,11 @@ def write_nodes(
         raise InputError("the node tables have no rows; one row for each node was expected.")
     said = {"nodes": split.rows, "missing": features.missing, "class_names": None, "ids": "positions"}
     if labels is not None:
-        said["class_names"] = labels.finish(any(is_text_file(file) for file in files))
+        said["class_names"] = labels.finish(text)
         if [name for name in said["class_names"] if isinstance(name, int) and name < 0] == [-1]:
             said["note"] = minus_one_words(labels.minus_one, str(columns.target))
     if ids is not None:
-        said["ids"] = ids.kind
+        said["ids"] = ids.finish()
     (folder / "preprocess.skops").write_bytes(preprocess.to_bytes())
     return said
 
@@ -85,19 +82,6 @@ class _Where:
 
     def __call__(self, row: int) -> str:
         return f"{self.file}, row {int(row_numbers(self._batch)[row])}"
-
-
-def _same_columns(file: Path, batch: Any, names: list[str] | None, first: Path) -> list[str]:
-    found = list(batch.schema.names)
-    if names is None:
-        return found
-    odd = sorted(set(found) ^ set(names))
-    if odd and not is_text_file(file):
-        raise FeatureError(
-            f"{file} and {first} do not have the same columns (only in one of them: {', '.join(odd)}). "
-            "Ingest files of one kind together."
-        )
-    return names
 
 
 class _Features:
@@ -164,10 +148,13 @@ class _Features:
 
 
 class _Ids:
-    """Whole numbers in ``ids.npy``, strings in ``ids.arrow``."""
+    """Whole numbers in ``ids.npy``, strings in ``ids.arrow``.
 
-    def __init__(self, folder: Path, name: str, stack: ExitStack, *, whole: bool) -> None:
-        self._folder, self._name, self._stack, self.kind, self._whole = folder, name, stack, "", whole
+    ``text``: a file says no types, so that strings which are all whole numbers, written as 47 or 47.0, are such.
+    """
+
+    def __init__(self, folder: Path, name: str, stack: ExitStack, *, text: bool) -> None:
+        self._folder, self._name, self._stack, self.kind, self._whole = folder, name, stack, "", text
         self._numbers: NpyWriter | None = None
         self._strings: Any = None
 
@@ -176,13 +163,7 @@ class _Ids:
         if column.null_count:
             row = int(np.argmax(np.asarray(column.is_null())))
             raise InputError(f"{where(row)}: column {self._name!r} holds no id. Give each row an id or drop it.")
-        if self._whole:
-            made = as_whole_ids(column)
-            if made.null_count:
-                row = int(np.argmax(np.asarray(made.is_null())))
-                came = f"column {self._name!r} holds the id {column[row].as_py()!r}"
-                raise InputError(f"{where(row)}: {came}, expected a whole number as in the other rows. Correct it.")
-            column = made
+        self._whole = self._whole and not as_whole_ids(column).null_count
         try:
             ids = as_id_column(column, f"column {self._name!r}")
         except GraphError as error:
@@ -210,6 +191,23 @@ class _Ids:
         sink = self._stack.enter_context(pa.OSFile(str(self._folder / "ids.arrow"), "wb"))
         schema = pa.schema([("id", pa.large_string())])
         self._strings = self._stack.enter_context(ipc.new_file(sink, schema))
+
+    def finish(self) -> str:
+        """What the ids are; called when the files are closed."""
+        if self.kind == "strings" and self._whole:
+            self._make_numbers()
+        return self.kind
+
+    def _make_numbers(self) -> None:
+        from pyarrow import ipc
+
+        path = self._folder / "ids.arrow"
+        with pa.memory_map(str(path)) as source, NpyWriter(self._folder / "ids.npy", np.int64) as numbers:
+            file = ipc.open_file(source)
+            for place in range(file.num_record_batches):
+                numbers.append(as_whole_ids(file.get_batch(place).column(0)).to_numpy())
+        path.unlink()
+        self.kind = "integers"
 
 
 class _Classes:

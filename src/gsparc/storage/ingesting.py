@@ -195,8 +195,8 @@ class _Run:
             self.stage("the store is there already, made from the same tables", 1.0)
             self._clear_work()
             return open_store(self.path)
-        columns, edge_columns, preprocess, held, whole = self._understand()
-        nodes = self._nodes(columns, preprocess, held, whole)
+        columns, edge_columns, preprocess, held = self._understand()
+        nodes = self._nodes(columns, preprocess, held)
         joined, weighted = self._join(columns, edge_columns, nodes), edge_columns.weight is not None
         csr = self._stage(
             "sort",
@@ -208,8 +208,8 @@ class _Run:
         self._finish(columns, edge_columns, preprocess, nodes, joined, csr, held)
         return open_store(self.path)
 
-    def _understand(self) -> tuple[Columns, EdgeColumns, Preprocessor, HoldOut, bool]:
-        """What the columns are, how they become features, and whether ids are written as 47.0; from a sample."""
+    def _understand(self) -> tuple[Columns, EdgeColumns, Preprocessor, HoldOut]:
+        """What the columns are, and how they become features, from a sample."""
         said, files = self.settings, self.files["nodes"]
         self.stage("reading a sample of the rows", 0.0)
         check_alike(files)
@@ -224,12 +224,11 @@ class _Run:
         columns = guess_columns(first, **roles, ends=names)
         for line in role_lines(columns, first, ends, names if first.num_rows == total else None):
             self.stage(line, 0.0)
-        whole = columns.id is not None and pa.types.is_floating(first[columns.id].type)
         written = (*columns.text, *columns.categorical)
         seen = sample_nodes(files, _SAMPLE, held, columns.group, written=written)
         preprocess = Preprocessor.fit(seen, columns)
         self._check_room(preprocess, total or 0)
-        return columns, ends, preprocess, held, whole
+        return columns, ends, preprocess, held
 
     def _check_room(self, preprocess: Preprocessor, rows: int) -> None:
         """Refuse before the work what certainly does not fit on the disk."""
@@ -243,10 +242,10 @@ class _Run:
                 "disk. Choose another with -o, or pass --dtype float16."
             )
 
-    def _nodes(self, columns: Columns, preprocess: Preprocessor, held: HoldOut, whole: bool) -> dict[str, Any]:
+    def _nodes(self, columns: Columns, preprocess: Preprocessor, held: HoldOut) -> dict[str, Any]:
         def work() -> dict[str, Any]:
             asked = (columns, preprocess, self.settings.dtype, held, self.progress)
-            found = write_nodes(self.files["nodes"], self.path, *asked, whole=whole)
+            found = write_nodes(self.files["nodes"], self.path, *asked)
             if found["ids"] == "integers" and _are_positions(self.path / "ids.npy"):
                 (self.path / "ids.npy").unlink()
                 found["ids"] = "positions"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from gsparc.exceptions import GraphError, InputError, LabelError
 from gsparc.graph import Graph
 from gsparc.tables._id_values import as_text_ids, as_whole_ids, text_values
 from gsparc.tables._types import TRUTH, is_text
-from gsparc.tables.reading import file_format, files_of, place_of
+from gsparc.tables.reading import files_of, is_delimited, place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -182,7 +181,7 @@ def join_edges(edges: pa.Table, columns: EdgeColumns, ids: Ids, *, need: bool = 
 def _nodes_in_header(edges: pa.Table, columns: EdgeColumns, ids: Ids) -> tuple[str, str] | None:
     """The names of the two columns, where a text file has them and nodes are called so."""
     names = (columns.source, columns.target)
-    text = any(file_format(Path(file)) in (".csv", ".tsv") for file in files_of(edges))
+    text = any(map(is_delimited, files_of(edges)))
     return names if text and (ids.find(list(names)) >= 0).all() else None
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Reject",
     "file_format",
     "files_of",
+    "is_delimited",
     "place_of",
     "read_table",
     "row_numbers",
@@ -111,7 +112,7 @@ def typed(table: pa.Table, written: Iterable[str] = ()) -> pa.Table:
     >>> typed(read_table(file, written=None), ["version"]).to_pylist()
     [{'version': '1.10', 'size': 1.5}]
     """
-    if not any(file_format(Path(file)) in (".csv", ".tsv") for file in files_of(table)):
+    if not any(map(is_delimited, files_of(table))):
         return table
     return infer_types(table, written).replace_schema_metadata(table.schema.metadata)
 
@@ -227,6 +228,17 @@ def file_format(path: Path) -> str:
     return suffixes[-1] if suffixes[-1:] and suffixes[-1] in FORMATS else ""
 
 
+def is_delimited(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says no types: all of its values are text.
+
+    Examples
+    --------
+    >>> is_delimited("nodes.csv.gz"), is_delimited("nodes.jsonl")
+    (True, False)
+    """
+    return file_format(Path(path)) in (".csv", ".tsv")
+
+
 def _batches(path: Path, rows: int, rejects: Callable[[Reject], None]) -> Iterator[pa.RecordBatch]:
     suffix = file_format(path)
 
@@ -239,7 +251,7 @@ def _batches(path: Path, rows: int, rejects: Callable[[Reject], None]) -> Iterat
         from gsparc.tables._parquet import parquet_batches
 
         return parquet_batches(path, rows)
-    if suffix in (".csv", ".tsv"):
+    if is_delimited(path):
         from gsparc.tables._delimited import csv_blocks
 
         blocks = csv_blocks(path, "\t" if suffix == ".tsv" else None, reject)
