@@ -12,7 +12,15 @@ from gsparc.exceptions import GraphError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IdLookup", "as_id_column", "as_node_ids", "as_positions", "ids_to_numpy", "positions_in_range"]
+__all__ = [
+    "IdLookup",
+    "as_id_column",
+    "as_node_ids",
+    "as_positions",
+    "ids_to_numpy",
+    "positions_in_range",
+    "refuse_nul",
+]
 
 
 def as_id_column(values: Any, what: str) -> pa.Array:
@@ -66,17 +74,23 @@ def _as_int_or_string(column: pa.Array, what: str) -> pa.Array:
 def ids_to_numpy(column: pa.Array) -> NDArray[Any]:
     """The ids as an int64 or a fixed-width string array of their own."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if pa.types.is_integer(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.int64)
+    refuse_nul(column)
+    return column.to_numpy(zero_copy_only=False).astype(np.str_)
+
+
+def refuse_nul(column: pa.Array) -> None:
+    """GraphError for strings with the character NUL: numpy would take ``a`` followed by one for ``a``."""
+    import pyarrow.compute as pc
+
     cut = column.filter(pc.match_substring(column, "\0"))  # pyright: ignore[reportAttributeAccessIssue]
     if len(cut):
         raise GraphError(
             f"{len(cut)} node ids hold the character NUL (first: {_first_few(cut)}), where arrays of strings are "
             "cut. Pass ids without it."
         )
-    return column.to_numpy(zero_copy_only=False).astype(np.str_)
 
 
 def as_node_ids(node_ids: Any, num_nodes: int | None = None) -> NDArray[Any]:

@@ -135,6 +135,12 @@ def test_a_stopped_ingest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ({**NODES, "id": [30, 10, 30, 40]}, EDGES, GraphError, r"column 'id'.*more than one row: 30 in rows 1, 3"),
         ({**NODES, "id": [30, None, 20, 40]}, EDGES, InputError, r"nodes.parquet, row 2: column 'id' holds no id"),
+        (
+            {**NODES, "id": ["a", "b", "c", "a\0"]},
+            EDGES,
+            InputError,
+            "nodes.parquet: 1 node ids hold the character NUL",
+        ),
         ({**NODES, "size": [1.0, float("nan"), 2.0, 3.0]}, EDGES, FeatureError, r"nodes.parquet, row 2: size is nan"),
         ({**NODES, "size": [1.0, 2.0, 3.0, float("inf")]}, EDGES, FeatureError, r"row 4: size is inf"),
         (NODES, {"source": [30, 10], "target": [10, 99]}, GraphError, r"1 of 2 edges name a node.*\(first: 99\).*drop"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from gsparc._ids import as_id_column
+from gsparc._ids import as_id_column, refuse_nul
 from gsparc._mapped import NpyWriter
 from gsparc.exceptions import FeatureError, GraphError, InputError
 from gsparc.storage._inputs import HoldOut, node_batches, refuse_other_columns
@@ -166,6 +166,8 @@ class _Ids:
         self._whole = self._whole and not as_whole_ids(column).null_count
         try:
             ids = as_id_column(column, f"column {self._name!r}")
+            if not pa.types.is_integer(ids.type):
+                refuse_nul(ids)
         except GraphError as error:
             raise InputError(f"{where.file}: {error}") from error
         kind = "integers" if pa.types.is_integer(ids.type) else "strings"
