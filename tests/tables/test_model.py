@@ -308,6 +308,19 @@ def test_longer_ids_stay_as_they_are_written(model: TableModel, tables, tmp_path
     assert (again.grow(more)["added"], again.grow(more)["already_known"]) == (0, 2)
 
 
+def test_a_known_row_is_known_however_its_id_is_stored(tables) -> None:
+    numbers = [int(name[1:]) for name in tables.nodes["package"].to_pylist()]
+    ends = {end: [int(name[1:]) for name in tables.edges[end].to_pylist()] for end in ("source", "target")}
+    nodes = tables.nodes.set_column(0, "package", pa.array(numbers))
+    model = fit(nodes, pa.table(ends), tasks=("links",), target=None)
+    rows = nodes.slice(0, 2)
+    alone = model.predict(rows, links=3).links[0].tolist()
+    assert not ({0, 1} & {alone[0][0], alone[1][1]})
+    for ids in (pa.array([0.0, 1.0]), pa.array(["0", "1"]), pa.array(["0", "x"])):  # a service mixes requests
+        found = model.predict(rows.set_column(0, "package", ids), links=3).links[0].tolist()
+        assert found[0] == alone[0]
+
+
 def test_edges_of_new_rows_may_have_columns_of_other_names(model: TableModel, tables) -> None:
     named = {"dst": tables.new_edges["target"], "src": tables.new_edges["source"]}
     weighed = pa.table(named | {"weight": pa.array(range(tables.new_edges.num_rows))})  # 0 would be left out

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gsparc._validation import check_count, check_share
-from gsparc.tables.joining import text_values
+from gsparc.tables._id_values import ids_like, text_values
+from gsparc.tables._types import python_column
 from gsparc.tables.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class OwnNodes:
         self._nodes = model.node_ids
         name = model.columns.id
         named = name is not None and (given or (hasattr(table, "schema") and name in table.schema.names))
-        self._ids = _of_kind(ids, text=self._nodes.dtype.kind == "U") if named else None  # row numbers are no ids
+        self._ids = _of_kind(ids, self._nodes) if named else None  # row numbers are no ids
 
     def leave_out(self, X: Any, places: NDArray[Any], *beside: NDArray[Any], search: Any) -> tuple[NDArray[Any], ...]:
         """``places`` [m, k] and what belongs to them; ``search(X, k)`` finds both anew for some rows."""
@@ -86,13 +87,12 @@ class OwnNodes:
         return found
 
 
-def _of_kind(ids: NDArray[Any], *, text: bool) -> NDArray[Any]:
+def _of_kind(ids: NDArray[Any], known: Any) -> NDArray[Any]:
     """Ids that can be compared with known ones; what cannot be one is equal to none."""
-    if text:
-        return np.array(["" if value is None else str(value) for value in ids.tolist()], np.str_)
-    return (
-        ids if ids.dtype.kind in "iu" else np.array([v if isinstance(v, int) else None for v in ids.tolist()], object)
-    )
+    column = ids_like(known, python_column(ids.tolist()))
+    if known.dtype.kind == "U":
+        return np.array(column.fill_null("").to_pylist(), np.str_)
+    return np.array(column.to_pylist(), object) if column.null_count else column.to_numpy()
 
 
 def asked_rows(
