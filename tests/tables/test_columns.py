@@ -197,6 +197,10 @@ def test_weights_of_edges() -> None:
     assert guess_edge_columns(edges) == EdgeColumns("a", "b", "Weight")
     assert guess_edge_columns(edges, source="b", target="a") == EdgeColumns("b", "a", "Weight")
     assert guess_edge_columns(pa.table({"a": [1], "b": [2], "weight": ["x"]})).weight is None
+    slip = pa.table({"a": [1] * 20, "b": [2] * 20, "weight": ["1.5"] * 19 + ["heavy"]})  # its edge is left out later
+    assert guess_edge_columns(slip).weight == guess_edge_columns(slip, weight="weight").weight == "weight"
+    money = pa.table({"a": [1], "b": [2], "weight": pa.array([3]).cast(pa.decimal128(21, 2))})
+    assert guess_edge_columns(money).weight == "weight"
     with pytest.raises(InputError, match="holds string; weights are numbers"):
         guess_edge_columns(edges, weight="note")
     with pytest.raises(InputError, match=r"no column 'c' for source. Its columns: a, b"):

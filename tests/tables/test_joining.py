@@ -71,6 +71,8 @@ def test_no_edge_left_is_an_error_that_shows_what_came() -> None:
         GraphError, match=r"none of the 2 edges \(columns 'a' and 'b'\).*They name 'x', 'y'.*--edge-source"
     ):
         join_edges(edges([("x", "p"), ("q", "y")]), ENDS, ids)
+    with pytest.raises(GraphError, match=r"2 have a weight in column 'w' that is no number above zero.*--edge-weight"):
+        join_edges(edges([("p", "q"), ("q", "p")], w=[-1.0, 0.0]), EdgeColumns("a", "b", "w"), ids)
     with pytest.raises(GraphError, match="has no rows"):
         join_edges(edges([]).cast(pa.schema([("a", pa.string()), ("b", pa.string())])), ENDS, ids)
     assert len(join_edges(edges([("x", "p")]), ENDS, ids, need=False)) == 0

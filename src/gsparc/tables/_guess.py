@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as _compute
 
 from gsparc.tables._id_values import whole_numbers
-from gsparc.tables._types import MISSING, as_strings, is_list, is_number, is_text, is_time
+from gsparc.tables._types import MISSING, as_strings, is_list, is_number, is_text, is_time, plain_column
 from gsparc.tables._values import vector_width
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "is_unique",
     "looks_like_classes",
     "matched",
+    "mostly_numbers",
 ]
 
 pc: Any = _compute
@@ -166,6 +167,14 @@ def matched(column: pa.ChunkedArray, names: Any) -> float:
     if column.type != names.type:
         column, names = as_strings(column).cast(pa.large_string()), as_strings(names).cast(pa.large_string())
     return _mean(pc.is_in(names, value_set=column.combine_chunks()).cast(pa.int8()))
+
+
+def mostly_numbers(column: pa.ChunkedArray) -> bool:
+    """Numbers, or text that is numbers but for a few mistakes."""
+    column = plain_column(column)
+    if not is_text(column.type):
+        return is_number(column.type)
+    return _share(_present(column), _NUMBER) >= 0.9
 
 
 def looks_like_classes(column: pa.ChunkedArray) -> bool:

@@ -20,6 +20,7 @@ from gsparc.tables._guess import (
     is_unique,
     looks_like_classes,
     matched,
+    mostly_numbers,
 )
 from gsparc.tables._id_values import whole_numbers
 from gsparc.tables._types import as_strings, is_number, is_text, plain_table
@@ -325,8 +326,8 @@ def guess_edge_columns(
             raise InputError(f"the edge table has no column {name!r} for {role}. Its columns: {', '.join(names)}.")
     if weight is None:
         called = [n for n in names if n.lower() in _WEIGHTS and n not in (source, target)]
-        weight = next((n for n in called if is_number(table[n].type)), None)
-    elif not is_number(table[weight].type):
+        weight = next((n for n in called if mostly_numbers(table[n])), None)
+    elif not mostly_numbers(table[weight]):
         raise InputError(f"column {weight!r} of the edge table holds {table[weight].type}; weights are numbers.")
     free = [n for n in names if n not in (source, target, weight)]
     if source is None:

@@ -233,6 +233,12 @@ def _nothing_left(counts: dict[str, int], columns: EdgeColumns, examples: list[s
     if not counts["rows"]:
         return "the edge table has no rows; one row an edge was expected."
     named = f" They name {', '.join(map(repr, examples))}, which no node is called." if examples else ""
+    if counts["bad_weight"] and not counts["unknown"]:
+        return (
+            f"none of the {counts['rows']:,} edges can be used: {counts['bad_weight']:,} have a weight in column "
+            f"{columns.weight!r} that is no number above zero. Correct the weights, or name another column with "
+            "--edge-weight."
+        )
     return (
         f"none of the {counts['rows']:,} edges (columns {columns.source!r} and {columns.target!r}) joins two different "
         f"nodes of the node table.{named} Check which columns hold the ids: --id of the nodes, "
