@@ -213,6 +213,7 @@ def test_json_lines_too_long_are_rejected(tmp_path: Path, monkeypatch: pytest.Mo
         ("a.csv", "\n\n", "is empty"),
         ("a.csv", "id,x\n", "has no rows"),
         ("a.jsonl", "\n", "has no rows"),
+        ("a.tsv", "id,x\n1,2\n", "no tab, as a .tsv has between columns, but ','"),
         ("a.csv", "id,id\n1,2\n", "more than one column 'id'"),
         ("a.csv", b"caf\xe9,x\n1,2\n", "not UTF-8: byte 0xe9 in the header"),
         ("a.csv", "id,x\na,1\n".encode("utf-16-le"), "full of NUL bytes"),

@@ -82,7 +82,14 @@ def _start(
         ) from error
     if "\0" in header:
         raise InputError(f"the header of {path} holds a NUL byte; it is no text file. Save it as UTF-8 text.")
-    delimiter = delimiter or max(_DELIMITERS, key=re.sub(r'"[^"]*"', "", header).count)
+    bare = re.sub(r'"[^"]*"', "", header)
+    found = max(_DELIMITERS, key=bare.count)
+    if delimiter is not None and delimiter not in bare and found in bare:
+        raise InputError(
+            f"the header of {path} has no tab, as a .tsv has between columns, but {found!r} ({header[:60]!r}). "
+            "Call the file .csv, or separate its columns by tabs."
+        )
+    delimiter = delimiter or found
     try:
         names = next(csv.reader([header], delimiter=delimiter, strict=True))
     except csv.Error as error:
