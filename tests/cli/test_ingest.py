@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gsparc import ModelFolderError, load_model
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -74,6 +76,11 @@ def test_fit_and_predict(store: Path, folder: Path, inside, monkeypatch: pytest.
     assert done.returncode == 0, done.stderr
     assert "StoreModel" in done.stdout
     assert "It has no graph network" in " ".join(done.stdout.split())
+    done = inside("export", folder / "model", "--onnx", "-o", folder / "model.onnx")
+    assert done.returncode == 1
+    assert "holds a model of a large store, which is not written as ONNX" in done.stderr
+    with pytest.raises(ModelFolderError, match="holds a model of tables"):
+        load_model(folder / "model")
     done = inside("predict", folder / "model", folder / "n.parquet", "-o", folder / "o.parquet", "--links", -1, "-q")
     assert done.returncode == 2
     done = inside("fit", "--store", store, "-o", folder / "other", "--backbone", "phormer", "-q")

@@ -50,6 +50,11 @@ def _estimator(folder: Path) -> Any:
     from gsparc.model_store import read_folder
 
     config, _ = read_folder(folder)
+    if config.get("class") == "StoreModel":
+        raise InputError(
+            f"{folder} holds a model of a large store, which is not written as ONNX. Its answers come from an index of "
+            "all nodes: use gsparc predict or gsparc serve."
+        )
     if config.get("class") != "TableModel":
         from gsparc.estimators import load_model
 

@@ -124,7 +124,7 @@ def load_model(folder: str | os.PathLike[str], *, backbone: Any = None) -> Saved
     True
     """
     config, arrays = read_folder(folder)
-    if config.get("class") == "TableModel":
+    if config.get("class") in ("StoreModel", "TableModel"):
         raise ModelFolderError(
             f"{str(folder)!r} holds a model of tables. Load it with gsparc.tables.model.TableModel.load(folder), or "
             "use it with gsparc predict."
