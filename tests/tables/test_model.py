@@ -275,6 +275,12 @@ def test_neighbours_are_those_of_the_edge_table(tasks: tuple[str, ...], tables, 
     assert before < grown.num_edges <= before + tables.new_edges.num_rows
 
 
+def test_more_clusters_than_rows_are_said(tables) -> None:
+    model = fit(tables.nodes.slice(0, 60), tables.edges, tasks=("clusters",), n_clusters=500, target=None)
+    assert "53 clusters: 500 were asked for, but the fit sees 54 rows" in model.report["notes"]
+    assert model.clusterer.n_clusters == 53
+
+
 def test_edges_are_kept_once(tables) -> None:
     model = fit(tables.nodes, tables.edges, tasks=("links",), target=None)
     assert (model.own_graph is None) == (model.links._graph is not None)

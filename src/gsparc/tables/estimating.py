@@ -246,13 +246,16 @@ def _rank(run: _Run, model: Any, chosen: Array) -> Any:
 def _clusters(run: _Run, record: dict[str, Any]) -> Any:
     from gsparc.estimators import SparcClusterer
 
-    count = run.settings.n_clusters or max(run.known, 8 if run.material.labels is None else 2)
-    count = min(count, len(run.seen) - 1)
+    asked = run.settings.n_clusters or max(run.known, 8 if run.material.labels is None else 2)
+    count, fewer = min(asked, len(run.seen) - 1), ""
+    if run.settings.n_clusters is not None and count < asked:
+        fewer = f": {asked:,} were asked for, but the fit sees {len(run.seen):,} rows"
+        run.material.notes.append(f"{count:,} clusters{fewer}")
 
     def fit() -> Any:
         return SparcClusterer(count, **run.common("max_steps")).fit(run.X, graph=run.graph)
 
-    model = run.stages.estimator("clusters", f"finding {count} clusters", run.clock.time("clusters", fit))
+    model = run.stages.estimator("clusters", f"finding {count} clusters{fewer}", run.clock.time("clusters", fit))
     record["clusters"] = {"count": count, "sizes": np.bincount(model.labels_, minlength=count).tolist()}
     return model
 
