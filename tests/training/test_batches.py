@@ -217,13 +217,43 @@ def test_without_self_loops_only_edges_are_drawn() -> None:
     assert abs(float(((source == 1) & (target == 2) | (source == 2) & (target == 1)).double().mean()) - 0.75) < 0.03
 
 
-@pytest.mark.parametrize("kind", ["normal", "counts", "constant column"])
+def test_categories_beside_an_income_are_not_drowned() -> None:
+    kinds = np.eye(6, dtype=np.float32)[np.arange(48) % 6]
+    income = np.random.default_rng(0).uniform(1e4, 9e4, 48)
+    X = np.column_stack([kinds, income]).astype(np.float32)
+    index = torch.arange(48)
+    for matrix in (X, sp.csr_array(X), sp.csr_matrix(X), sp.csc_array(X)):
+        scaling = Scaling.fit(matrix)
+        assert not scaling.rows
+        rows = FeatureSource(X, scaling).rows(index)
+        assert isinstance(rows, torch.Tensor)
+        np.testing.assert_allclose(rows.std(dim=0, unbiased=False), 1.0, rtol=1e-3)
+    X[::3, -1] = 0.0  # not known of all: where it is known it still is all there is of the row
+    assert not Scaling.fit(X).rows
+
+
+@pytest.mark.parametrize("kind", ["shares", "one kind prevails", "frequent words"])
+def test_rows_of_categories_and_words_stay_rows(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X = {
+        "shares": np.column_stack([np.eye(6)[np.arange(60) % 6], rng.uniform(0, 1, 60)]),
+        "one kind prevails": np.eye(6)[np.where(np.arange(60) % 10 < 9, 0, np.arange(60) % 6)],
+        "frequent words": np.column_stack([np.full(60, 12.0), rng.poisson(0.3, (60, 50)) + np.eye(60)[:, :50]]),
+    }[kind].astype(np.float32)
+    assert (X != 0).mean() < 0.5
+    assert Scaling.fit(X).rows
+    assert Scaling.fit(sp.csr_array(X)).rows
+
+
+@pytest.mark.parametrize("kind", ["normal", "counts", "constant column", "income"])
 def test_scaling_block_by_block_on_a_device_is_the_same(kind: str) -> None:
     X = np.random.default_rng(0).normal(2.0, 3.0, (100, 5)).astype(np.float32)
     if kind == "counts":
         X = (X > 5).astype(np.float32)
     elif kind == "constant column":
         X[:, 2] = 0.1
+    elif kind == "income":
+        X = np.column_stack([X > 5, np.full(100, 3e4) + 1e4 * X[:, 0] ** 2]).astype(np.float32)
     expected = Scaling.fit(X)
     found = Scaling._fit_tensor(torch.from_numpy(X), [slice(0, 64), slice(64, 128)])
     assert found.rows == expected.rows

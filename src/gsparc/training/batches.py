@@ -22,6 +22,7 @@ __all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor", "rows_on"]
 _FAR = 1e6  # standard deviations
 _WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
 _PASS = 65_536  # rows looked at at once in passes over all of them
+_DROWNED = 0.99  # share of squared lengths: columns that hold more of them leave nothing to the others
 _THIN = 0.03  # share of entries up to which the rows of a whole graph are multiplied as sparse ones everywhere
 _FILLED = 1 << 30  # bytes of sparse rows that are made dense on a GPU, where reading a dense row never waits
 _LISTED = 1 << 22  # pairs of nodes up to which all are listed: 64 MB
@@ -58,7 +59,7 @@ def _fits(dense: Tensor, device: torch.device) -> bool:
 class Scaling:
     """How raw feature rows become network input, fitted on seen nodes only.
 
-    ``rows``: every row is scaled to norm ``sqrt(width)`` (counts, sparse text). Otherwise columns are
+    ``rows``: every row is scaled to norm ``sqrt(width)`` (counts, sparse text, categories). Otherwise columns are
     shifted by ``shift`` and multiplied by ``factor``: mean zero, variance one. Either way a typical row has
     norm ``sqrt(width)``.
     """
@@ -71,6 +72,10 @@ class Scaling:
     def fit(cls, X: Features | Tensor) -> Scaling:
         """Row norms for counts (no entry negative, most of them zero), column statistics otherwise.
 
+        Columns of another unit beside them, such as an income beside categories, would be all that is left of a row
+        of norm one: where columns that most rows fill hold nearly all of the length of rows that have others too,
+        columns are standardised. In no data set of the registry do such columns hold more than a quarter.
+
         Looks at all entries, so neither the order of the rows nor how they are stored matters. Signed sparse
         features that are too wide for a batch to be made dense are scaled by rows too. Dense features are looked at
         block by block, and where they are: a tensor on its device.
@@ -80,7 +85,7 @@ class Scaling:
         if sp.issparse(X):
             matrix: Any = X
             counts = bool((matrix.data >= 0).all()) and np.count_nonzero(matrix.data) < 0.5 * n * width
-            if width > 1 and (counts or width > _WIDE):
+            if width > 1 and (width > _WIDE or (counts and not _several_units(matrix.tocsr(), [slice(0, n)]))):
                 return cls(True, None, None)
             mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel() / n
             square = np.asarray(matrix.multiply(matrix).sum(axis=0, dtype=np.float64)).ravel() / n
@@ -90,7 +95,8 @@ class Scaling:
             return cls._fit_tensor(X, blocks)
         X = np.asarray(X)  # a view of what is mapped
         filled = sum(np.count_nonzero(X[part]) for part in blocks)
-        if width > 1 and filled < 0.5 * n * width and all((X[part] >= 0).all() for part in blocks):
+        counts = width > 1 and filled < 0.5 * n * width and all((X[part] >= 0).all() for part in blocks)
+        if counts and not _several_units(X, blocks):
             return cls(True, None, None)
         mean = sum((X[part].sum(axis=0, dtype=np.float64) for part in blocks), np.zeros(width)) / max(n, 1)
         square = sum((np.square(X[part] - mean).sum(axis=0) for part in blocks), np.zeros(width)) / max(n, 1)
@@ -108,7 +114,8 @@ class Scaling:
             total += block.sum(dim=0, dtype=torch.float64)
             filled += torch.count_nonzero(block)
             lowest = torch.minimum(lowest, block.amin())
-        if width > 1 and int(filled) < 0.5 * n * width and float(lowest) >= 0:
+        counts = width > 1 and int(filled) < 0.5 * n * width and float(lowest) >= 0
+        if counts and not _several_units(X, blocks):
             return cls(True, None, None)
         mean = total / max(n, 1)
         square = torch.zeros_like(total)
@@ -122,6 +129,34 @@ class Scaling:
         constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-30)
         factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
         return cls(False, mean.astype(np.float32), factor.astype(np.float32))
+
+
+def _several_units(X: Any, blocks: list[slice]) -> bool:
+    """Whether the columns that most rows fill drown the others of mostly empty rows, none of them negative."""
+    common = sum((_column_counts(X[part]) for part in blocks), np.zeros(X.shape[1])) > X.shape[0] / 2
+    if not common.any():
+        return False
+    shares = np.concatenate([_shares_of(X[part], common) for part in blocks])
+    return len(shares) > 0 and float(np.median(shares)) > _DROWNED
+
+
+def _column_counts(rows: Any) -> np.ndarray:
+    """Entries of each column that are not zero."""
+    if isinstance(rows, Tensor):
+        return torch.count_nonzero(rows, dim=0).cpu().numpy()
+    return np.asarray((rows != 0).sum(axis=0)).ravel()
+
+
+def _shares_of(rows: Any, columns: np.ndarray) -> np.ndarray:
+    """Share of some columns in the squared length of each row, of those rows that fill others, too."""
+    if isinstance(rows, Tensor):
+        squares, chosen = rows.double().square(), torch.from_numpy(columns).to(rows.device, torch.float64)
+        within, beside = ((squares @ weights).cpu().numpy() for weights in (chosen, 1 - chosen))
+    else:
+        squares = rows.astype(np.float64).power(2) if sp.issparse(rows) else np.square(rows, dtype=np.float64)
+        within, beside = (np.asarray(squares @ weights) for weights in (columns.astype(float), 1.0 - columns))
+    both = (within > 0) & (beside > 0)
+    return within[both] / (within[both] + beside[both])
 
 
 class FeatureSource:
