@@ -9,8 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsparc.estimators._ranking import SMOOTH, _placed, _times, averaging, mixed, shared_cosines, smoothed, unit
+from gsparc.estimators._ranking import (
+    SMOOTH,
+    LinkWeights,
+    _placed,
+    _times,
+    averaging,
+    choose_weights,
+    mixed,
+    shared_cosines,
+    smoothed,
+    unit,
+)
 from gsparc.graph import Graph
+from gsparc.training.links import Retrieval
+from gsparc.training.spectral import hold_out
 
 CPU = torch.device("cpu")
 PATH = Graph.from_edges([[0, 1], [1, 2]], num_nodes=4, weights=[1.0, 3.0])
@@ -84,3 +97,37 @@ def test_cuda_gives_the_same_cosines(sparse: bool) -> None:
         found.append([part.cpu() for part in shared_cosines(placed[[0, 2]], placed[at], means, SMOOTH, device)])
     for here, there in zip(*found, strict=True):
         torch.testing.assert_close(there, here, rtol=1e-5, atol=1e-5)
+
+
+def _chosen(graph: Graph, view: np.ndarray, embedding: np.ndarray | None) -> tuple[LinkWeights, float]:
+    held = hold_out(graph, 0.3, 0)
+    assert held is not None
+    trial = (graph[held.train], held.train, Retrieval(held, 0, CPU), embedding)
+    weights, _, report = choose_weights([trial], view, popularity=True, exact=True, device=CPU)
+    return weights, report["mrr_chosen"]
+
+
+def test_a_poor_map_never_keeps_features_of_the_neighbours_out() -> None:
+    """Buyers and goods have no feature in common: a good is like a buyer only through those who bought it."""
+    rng = np.random.default_rng(0)
+    taste, good = np.arange(200) % 5, np.arange(200) >= 120
+    view = np.zeros((200, 10), np.float32)
+    view[np.arange(200), taste + 5 * good] = 1
+    view += 0.1 * rng.standard_normal(view.shape).astype(np.float32)
+    buyers = np.repeat(np.arange(120), 4)
+    goods = 120 + 5 * rng.integers(16, size=480) + taste[buyers]
+    graph = Graph.from_edges([buyers, goods], num_nodes=200)
+    poor = rng.standard_normal((200, 8)) + 0.3 * np.eye(8)[taste]
+    features_alone, with_map = (_chosen(graph, view, rows) for rows in (None, unit(poor.astype(np.float32))))
+    assert features_alone[0].smooth_features > 0
+    assert with_map[1] >= features_alone[1]
+
+
+def test_popularity_can_be_all_that_counts() -> None:
+    rng = np.random.default_rng(0)
+    ends = np.repeat(np.arange(200), 3), (200 * rng.random(600) ** 6).astype(int)
+    graph = Graph.from_edges(np.stack(ends)[:, ends[0] != ends[1]], num_nodes=200)
+    weights, found = _chosen(graph, rng.standard_normal((200, 4)).astype(np.float32), None)
+    _, alone = _chosen(graph, np.zeros((200, 4), np.float32), None)  # nothing but popularity
+    assert weights.popularity > 0.3
+    assert found > 0.97 * alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ _DENSE = 1 << 24  # entries made dense at once
 
 SMOOTH = (0.0, 0.3, 0.6, 0.9)
 SHARE = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.0)
-POPULARITY = (0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
+POPULARITY = (0.0, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.2, 2.5)
 _LEAST_SHARE = 0.45
 _MAX_SMOOTHED = 200_000_000  # stored entries that averaging sparse features over neighbours may make
 _CANCELLED = 1e-6  # of the squared lengths of two vectors: what is left of them points nowhere
@@ -302,7 +302,9 @@ def choose_weights(
     exact: bool,
     device: torch.device,
 ) -> tuple[LinkWeights, NodeShift, dict[str, Any]]:
-    """Weights with the best mean reciprocal rank on held-out nodes, one coordinate at a time; and the shift with them.
+    """Weights with the best mean reciprocal rank on held-out nodes, one coordinate at a time, from two starts.
+
+    And the shift with them.
 
     Parameters
     ----------
@@ -337,17 +339,29 @@ def choose_weights(
     full = {**grids, "map_share": SHARE}
     unused = ([] if popularity else ["popularity"]) + ([] if mapped else ["map_share", "smooth_map"])
     grids = {name: grid for name, grid in grids.items() if name not in unused}
-    choice = {**start, "map_share": SHARE.index(0.6)} if mapped else start
-    best = mean(choice)
-    for _ in range(3):
-        before = dict(choice)
-        for name, grid in grids.items():
-            for value in range(len(full[name]) - len(grid), len(full[name])):
-                score = mean({**choice, name: value})
-                if score > best:
-                    best, choice = score, {**choice, name: value}
-        if choice == before:
-            break
+
+    def ascend(choice: dict[str, int], names: Iterable[str]) -> tuple[float, dict[str, int]]:
+        best = mean(choice)
+        for _ in range(3):
+            before = dict(choice)
+            for name in names:
+                for value in range(len(full[name]) - len(grids[name]), len(full[name])):
+                    score = mean({**choice, name: value})
+                    if score > best:
+                        best, choice = score, {**choice, name: value}
+            if choice == before:
+                break
+        return best, choice
+
+    if mapped:
+        best, choice = ascend({**start, "map_share": SHARE.index(0.6)}, grids)
+        # Linked nodes that are not alike, such as buyers and goods: features count only once they are averaged over
+        # neighbours, so the way from plain ones leads to the map alone. A second way starts from the best of features.
+        _, alone = ascend(start, [name for name in grids if name not in ("map_share", "smooth_map")])
+        other = ascend({**alone, "map_share": len(SHARE) - len(shares)}, grids)
+        best, choice = other if other[0] > best else (best, choice)
+    else:
+        best, choice = ascend(start, grids)
     weights = LinkWeights(
         SHARE[choice["map_share"]],
         SMOOTH[choice["smooth_map"]],
