@@ -89,7 +89,7 @@ def mixture_weights(likelihood: np.ndarray, prior: np.ndarray, *, pseudo: float 
 
 
 def choose_mixture(probabilities: dict[str, np.ndarray], prior: dict[str, float], labels: np.ndarray) -> Mixture:
-    """Weigh the heads on nodes that played cold ones; fall back to the plain MLP where nothing beats it."""
+    """Weigh the heads on nodes that played cold ones; fall back to the plain MLP where mixing does not beat it."""
     names = list(probabilities)
     start = np.array([prior[name] for name in names], dtype=np.float64)
     start /= start.sum()
@@ -146,9 +146,9 @@ def _in_words(weights: dict[str, float], accuracy: dict[str, float], gain: np.nd
     if falls_back:
         best = max((name for name in weights if name != "mlp"), key=accuracy.__getitem__)
         return (
-            f"On {count} pretend-cold nodes nothing beat the plain MLP ({plain:.1f} %; the best other head, {best}, "
-            f"{100 * accuracy[best]:.1f} %; the mixture {100 * accuracy['mixture']:.1f} %), so the plain MLP alone "
-            "predicts."
+            f"On {count} pretend-cold nodes the mixture of heads did not beat the plain MLP (the MLP {plain:.1f} %, "
+            f"the mixture {100 * accuracy['mixture']:.1f} %; the best other head alone, {best}, "
+            f"{100 * accuracy[best]:.1f} %), so the plain MLP alone predicts."
         )
     mean, low, high = (100 * value for value in paired_difference(gain, np.zeros(count))[:3])
     sure = "a clear gain" if low > 0 else "no clear difference" if high >= 0 else "a clear loss"
