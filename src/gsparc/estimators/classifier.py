@@ -54,7 +54,7 @@ _BLOCK = 65_536  # new nodes at once
 # Share of unlabelled nodes from which teachers are worth their time. Clear of a tenth, which is what people hide to
 # test on seen nodes: there it would depend on the rounding of the tenth whether teachers are used.
 _MANY_UNLABELLED = 0.15
-_FEATURE_SHARES = (0.0, 0.25, 0.5, 0.75)
+_FEATURE_SHARES = (0.0, 0.75)
 _FEATURES_UP_TO = 100_000  # nodes; beyond, an index of twice the width would cost more than it gains
 
 
@@ -104,8 +104,8 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
     feature_share : float or "auto"
         How much the features count beside the spectral coordinates in telling which nodes are near, 0 to 0.9; of the
         features, the directions that linked nodes share. ``0``: the coordinates alone (the paper). ``"auto"``:
-        whichever of 1/4, 1/2 and 3/4 lets nodes that the map has held out rank their neighbours best, if that is
-        clearly better than 0; 0 on more than 100,000 nodes.
+        0.75 where nodes that the map has held out rank their neighbours clearly better with it, else 0; 0 on more than
+        100,000 nodes.
     gcn_inference : {"neighbors", "summary"}
         gcn convolves over a node and its nearest ones (the paper), or with stored sums ``U^T X`` over all seen nodes:
         no neighbours are looked for, O(k d) a node.
