@@ -196,6 +196,23 @@ def test_the_mlp_reads_no_edges_and_no_coordinates() -> None:
     assert model.head_.module.coordinate_channels == 0
 
 
+@pytest.mark.parametrize("name", [name for name in baselines.__all__ if inspect.isclass(getattr(baselines, name))])
+def test_every_baseline_is_fitted_with_a_graph(name: str) -> None:
+    """One loop over all of them does: those on features alone take the graph and do not read it."""
+    parameters = inspect.signature(getattr(baselines, name).fit).parameters
+    assert list(parameters)[:3] == ["self", "X", "y"]
+    assert parameters["graph"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_the_mlp_does_not_read_the_graph() -> None:
+    data = make_blocks(120, 600, 6, random_state=0)
+    plain, beside = (
+        MLPBaseline(max_steps=10, random_state=0, device="cpu").fit(data.X, data.y, graph=graph)
+        for graph in (None, data.graph)
+    )
+    assert plain.predict_proba(data.X).tobytes() == beside.predict_proba(data.X).tobytes()
+
+
 def test_the_same_seed_gives_the_same_bytes() -> None:
     first, again, other = (
         MLPBaseline(max_steps=10, random_state=seed, device="cpu").fit(BLOCKS.X, BLOCKS.y).predict_proba(BLOCKS.X)

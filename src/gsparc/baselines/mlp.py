@@ -53,8 +53,8 @@ class MLPBaseline(ClassifierMixin, PlainTorch, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, *, validation: Any = None) -> Self:
-        """Learn from labelled nodes; -1 is read as in :class:`~gsparc.SparcClassifier`.
+    def fit(self, X: Any, y: Any, *, graph: Any = None, validation: Any = None) -> Self:
+        """Learn from labelled nodes; the graph is not read, and -1 is as in :class:`~gsparc.SparcClassifier`.
 
         ``validation``: a pair (X, y) of nodes that judge, as there; without it a tenth of the labelled ones do.
         """
