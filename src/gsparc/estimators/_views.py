@@ -143,7 +143,7 @@ class SeenNodes:
         places = _places(X, coordinates, words, share)
         index = NeighborIndex.build(places, metric="cosine", device=device, memory=memory, seed=seed)
         seen = cls(scaling, directions, scale, rows, index, device, seed=seed, words=words, share=share)
-        return seen, seen._view(source, X, coordinates, own=True)
+        return seen, seen._view(source, coordinates, places, own=True)
 
     @property
     def table(self) -> Tensor:
@@ -167,13 +167,14 @@ class SeenNodes:
     def view(self, X: Any, coordinates: np.ndarray, places: np.ndarray | None = None) -> NodeView:
         """New nodes; with ``places`` seen ones at these positions, as the seen nodes' own view has them."""
         own = False if places is None else torch.from_numpy(places).to(self.device)
-        return self._view(FeatureSource(X, self.scaling, self.device), X, coordinates, own=own)
+        asked = _places(X, coordinates, self.words, self.share)
+        return self._view(FeatureSource(X, self.scaling, self.device), coordinates, asked, own=own)
 
-    def _view(self, source: FeatureSource, X: Any, coordinates: np.ndarray, *, own: bool | Tensor) -> NodeView:
+    def _view(
+        self, source: FeatureSource, coordinates: np.ndarray, places: np.ndarray, *, own: bool | Tensor
+    ) -> NodeView:
         there = torch.from_numpy(coordinates).to(self.device)
-        if self.words is None:
-            return NodeView(source, there, self, own=own)
-        asked = torch.from_numpy(_places(X, coordinates, self.words, self.share)).to(self.device)
+        asked = None if places is coordinates else torch.from_numpy(places).to(self.device)
         return NodeView(source, there, self, own=own, queries=asked)
 
     def grown(self, X: Any, coordinates: np.ndarray) -> SeenNodes:
