@@ -4,9 +4,9 @@
     python benchmarks/feature_share.py --datasets amazon_photo --splits dense tenth
 
 Accuracy on cold nodes of the paper's three architectures, with ``feature_share=0`` (the paper's neighbours) and with
-the default, which is chosen on seen nodes that the map has held out. Both start from the same map. Splits, labels and
-validation nodes are those of ``gsparc reproduce classification``. Cells that an interrupted run has finished are kept
-in the folder ``--scratch``.
+the default, which is chosen on seen nodes that the map has held out. Both start from the same map. A plain MLP and GLNN
+stand beside them. Splits, labels and validation nodes are those of ``gsparc reproduce classification``. Cells that an
+interrupted run has finished are kept in the folder ``--scratch``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ COLUMNS = [
     ["split", "split", ""],
     ["method", "method", ""],
     ["seeds", "seeds", "d"],
+    ["mlp", "MLP, %", ".1f"],
+    ["glnn", "GLNN, %", ".1f"],
     ["alone", "coordinates alone, %", ".1f"],
     ["both", "with features, %", ".1f"],
     ["gain", "gain", "+.1f"],
@@ -36,13 +38,12 @@ COLUMNS = [
 ]
 
 
-def cell(dataset: str, split: str, seed: int) -> dict[str, dict[str, float]]:
+def architectures(dataset: str, split: str, seed: int) -> dict[str, dict[str, float]]:
     """Accuracy of every architecture both ways, and the share that was chosen."""
-    from gsparc import ColdStartSplit, SparcClassifier, SpectralMap, load_dataset
-    from gsparc.experiments.classification import ask, class_question
+    from gsparc import SparcClassifier, SpectralMap
+    from gsparc.experiments.classification import ask
 
-    question = class_question(load_dataset(dataset), ColdStartSplit(split, random_state=seed), seed)
-    found: dict[str, dict[str, float]] = {}
+    question, found = _question(dataset, split, seed), {}
     with tempfile.TemporaryDirectory() as folder:
         for backbone in BACKBONES:
             figures = {}
@@ -55,9 +56,32 @@ def cell(dataset: str, split: str, seed: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def baselines(dataset: str, split: str, seed: int) -> dict[str, float]:
+    """Accuracy of networks that look for no neighbours."""
+    from gsparc.baselines import GLNNBaseline, MLPBaseline
+    from gsparc.experiments.classification import ask
+
+    question = _question(dataset, split, seed)
+    models = {"mlp": MLPBaseline, "glnn": GLNNBaseline}
+    return {
+        name: ask(model(random_state=seed, device="cpu"), question, graph=True)["cold"]
+        for name, model in models.items()
+    }
+
+
+def _question(dataset: str, split: str, seed: int) -> Any:
+    from gsparc import ColdStartSplit, load_dataset
+    from gsparc.experiments.classification import class_question
+
+    return class_question(load_dataset(dataset), ColdStartSplit(split, random_state=seed), seed)
+
+
 def finished(piece: tuple[str, str, int], scratch: Path) -> dict[str, dict[str, float]]:
-    """The cell, from the scratch folder where it is there."""
-    return kept(scratch / f"{'-'.join(map(str, piece))}.json", lambda: cell(*piece))
+    """Figures of a split by architecture, from the scratch folder where they are there."""
+    name = "-".join(map(str, piece))
+    beside = kept(scratch / f"{name}-baselines.json", lambda: baselines(*piece))
+    ours = kept(scratch / f"{name}.json", lambda: architectures(*piece))
+    return {backbone: beside | figures for backbone, figures in ours.items()}
 
 
 def main() -> None:
@@ -77,11 +101,10 @@ def main() -> None:
     rows = []
     for (dataset, split), backbone in ((group, backbone) for group in groups for backbone in BACKBONES):
         cells = [result[backbone] for result in found[dataset, split]]
-        alone, both, share = (np.array([c[name] for c in cells]) for name in ("alone", "both", "share"))
-        gain = both - alone
+        means = {name: float(np.mean([c[name] for c in cells])) for name in cells[0]}
+        gains = [c["both"] - c["alone"] for c in cells]
         row: dict[str, Any] = {"dataset": dataset, "split": split, "method": BACKBONES[backbone], "seeds": len(cells)}
-        row |= {"alone": float(alone.mean()), "both": float(both.mean()), "share": float(share.mean())}
-        rows.append({**row, "gain": float(gain.mean()), "worst": float(gain.min())})
+        rows.append({**row, **means, "gain": float(np.mean(gains)), "worst": min(gains)})
     record("feature_share", {"columns": COLUMNS, "rows": rows})
 
 
