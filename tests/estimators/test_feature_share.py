@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from sklearn.base import clone
 
 import gsparc.estimators.classifier as module
-from gsparc import Graph, SparcClassifier, load_model
+from gsparc import Graph, SparcClassifier, SpectralMap, load_model
 from gsparc._runtime import resolve_seed
 from gsparc.datasets import communities_of_blobs
 from gsparc.estimators._directions import DirectionView, best_share
@@ -19,7 +20,7 @@ from gsparc.estimators._ranking import FeatureView
 from gsparc.estimators._views import SeenNodes
 from gsparc.exceptions import InputError
 from gsparc.training.batches import Scaling
-from gsparc.training.links import Retrieval
+from gsparc.training.links import Retrieval, mean_log_ranks
 from gsparc.training.spectral import HeldOut
 
 CPU = torch.device("cpu")
@@ -218,6 +219,54 @@ def test_without_a_graph_and_with_many_nodes_coordinates_alone_count(monkeypatch
     assert SparcClassifier("gcn", **QUICK).fit(data.X, data.y, graph=data.graph).feature_share_ == 0.5
     monkeypatch.setattr(module, "_FEATURES_UP_TO", 299)
     assert SparcClassifier("gcn", **QUICK).fit(data.X, data.y, graph=data.graph).feature_share_ == 0.0
+
+
+NARROW = SpectralMap(8, hidden_channels=(2,), linear_path=False, max_steps=5)  # no place for eight topics
+
+
+def words_and_links(n: int = 480) -> tuple[sp.csr_array, np.ndarray, Graph]:
+    """Eight topics of five words each; a node has four words of its topic and one of any, and two links within it."""
+    rng = np.random.default_rng(0)
+    topic = np.repeat(np.arange(8), n // 8)
+    words = 5 * topic[:, None] + rng.integers(5, size=(n, 5))
+    words[:, 0] = rng.integers(40, size=n)
+    X = sp.csr_array((np.ones(5 * n, np.float32), (np.repeat(np.arange(n), 5), words.ravel())), shape=(n, 40))
+    alike = (n // 8) * topic[:, None] + rng.integers(n // 8, size=(n, 2))
+    edges = np.array([np.repeat(np.arange(n), 2), alike.ravel()])
+    return X, topic % 3, Graph.from_edges(edges[:, edges[0] != edges[1]], num_nodes=n)
+
+
+def test_features_count_where_they_tell_neighbours() -> None:
+    X, y, graph = words_and_links()
+    model = SparcClassifier("gcn", spectral_map=NARROW, **QUICK).fit(X, y, graph=graph)
+    assert model.feature_share_ == 0.75
+    summed = SparcClassifier("gcn", spectral_map=NARROW, gcn_inference="summary", **QUICK).fit(X, y, graph=graph)
+    assert summed.feature_share_ == 0.0  # it looks for no neighbours
+
+
+def test_nobody_held_out_means_the_coordinates_alone() -> None:
+    X, y, graph = words_and_links()
+    blind = clone(NARROW).set_params(validation_share=0.0)
+    assert SparcClassifier("gcn", spectral_map=blind, **QUICK).fit(X, y, graph=graph).feature_share_ == 0.0
+
+
+def test_neighbours_by_features_are_no_true_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator of feature-edge holds feature neighbours; only edges of the graph say what is to be found."""
+    data, asked = blobs(), []
+    monkeypatch.setattr(module, "best_share", lambda c, w, retrieval, shares: asked.append(retrieval) or 0.0)
+    mixed = SpectralMap(8, laplacian="feature-edge", max_steps=5)
+    SparcClassifier("gcn", spectral_map=mixed, **QUICK).fit(data.X, data.y, graph=data.graph)
+    (retrieval,) = asked
+    linked = data.graph.to_scipy()[retrieval.queries][:, retrieval.candidates].toarray() > 0
+    np.testing.assert_array_equal(retrieval.truth.numpy(), linked)
+
+
+def test_equal_scores_do_not_count_by_their_place() -> None:
+    scores, truth = (
+        torch.zeros(2, 5),
+        torch.tensor([[True, False, False, False, False], [False, False, False, False, True]]),
+    )
+    np.testing.assert_allclose(mean_log_ranks(scores, truth).exp(), [3.0, 3.0])
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, "some", None, True, float("nan")])

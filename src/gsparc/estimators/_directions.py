@@ -15,11 +15,15 @@ from gsparc.graph import Graph
 from gsparc.ops.laplacian import operator_degrees, walk
 from gsparc.training.links import Retrieval, mean_log_ranks
 
-__all__ = ["DirectionView", "best_share", "shared_directions"]
+__all__ = ["MOST_SHARE", "DirectionView", "best_share", "shared_directions"]
+
+MOST_SHARE = 0.9
+"""Of features beside coordinates: with more, what is left of the coordinates would drown in rounding."""
 
 _ROUNDS = 4  # of the range finder
 _MORE = 10  # directions that it looks at beyond those wanted
 _CLEAR = 2.0  # standard errors
+_ROWS = 16_384  # features made ready at once
 _OWN = 0.05  # share of a node's own row in what it is averaged to
 
 
@@ -72,8 +76,9 @@ class DirectionView:
         return cls(view, shared_directions(unit(view.rows(X)), graph, rank, seed=seed))
 
     def rows(self, X: Any) -> np.ndarray:
-        """``[m, rank]``."""
-        return unit(np.asarray(unit(self._view.rows(X)) @ self.directions))
+        """``[m, rank]``; a row without any feature that counts is zero."""
+        blocks = (X[start : start + _ROWS] for start in range(0, X.shape[0], _ROWS))
+        return unit(np.concatenate([np.asarray(unit(self._view.rows(block)) @ self.directions) for block in blocks]))
 
     def beside(self, coordinates: np.ndarray, X: Any, share: float) -> np.ndarray:
         """Rows of coordinates, of length one, and then those of the features, which make up a share of each square."""

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from gsparc._validation import check_count, check_name, check_share
+from gsparc.estimators._directions import MOST_SHARE
 from gsparc.estimators._fitting import HEADS
 from gsparc.estimators._heads import HeadSettings
-from gsparc.estimators._views import MOST_SHARE
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.nn.attach import check_module

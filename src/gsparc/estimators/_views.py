@@ -13,7 +13,7 @@ from torch import Tensor
 from gsparc._runtime import seeded, timed
 from gsparc._validation import check_share
 from gsparc.estimators._base import CPU, part_of, prefixed
-from gsparc.estimators._directions import DirectionView
+from gsparc.estimators._directions import MOST_SHARE, DirectionView
 from gsparc.estimators._ranking import unit
 from gsparc.nn.spectral_map import SparseRows
 from gsparc.ops._grown_tokens import grown_tokens
@@ -22,10 +22,7 @@ from gsparc.ops.neighbors import NeighborIndex
 from gsparc.ops.tokens import TokenIndex
 from gsparc.training.batches import FeatureSource, Scaling
 
-__all__ = ["MOST_SHARE", "NodeView", "SeenNodes", "dense_rows", "reduced_features"]
-
-MOST_SHARE = 0.9
-"""Of the features in telling who is near: with more, what is left of the coordinates would drown in rounding."""
+__all__ = ["NodeView", "SeenNodes", "dense_rows", "reduced_features"]
 
 _WIDE = 1024  # columns up to which dense features are averaged as they are
 _WIDE_SPARSE = 512  # the same for sparse ones

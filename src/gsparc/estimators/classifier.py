@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
@@ -45,6 +46,7 @@ from gsparc.ops.combined import CombinedIndex
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.training.batches import FeatureSource
 from gsparc.training.links import Retrieval
+from gsparc.training.spectral import held_in
 
 __all__ = ["Evidence", "SparcClassifier"]
 
@@ -56,6 +58,7 @@ _BLOCK = 65_536  # new nodes at once
 _MANY_UNLABELLED = 0.15
 _FEATURE_SHARES = (0.0, 0.75)
 _FEATURES_UP_TO = 100_000  # nodes; beyond, an index of twice the width would cost more than it gains
+_DENSE_UP_TO = 1 << 27  # numbers in dense features, 512 MB: finding their directions takes a few times that
 
 
 class Evidence(NamedTuple):
@@ -104,8 +107,9 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
     feature_share : float or "auto"
         How much the features count beside the spectral coordinates in telling which nodes are near, 0 to 0.9; of the
         features, the directions that linked nodes share. ``0``: the coordinates alone (the paper). ``"auto"``:
-        0.75 where nodes that the map has held out rank their neighbours clearly better with it, else 0; 0 on more than
-        100,000 nodes.
+        0.75 where nodes that the map has held out rank their neighbours clearly better with it, else 0. It is 0, too,
+        without a graph or held-out nodes, on more than 100,000 nodes or 134 million dense numbers, and where no
+        neighbours are looked for (mlp, ``gcn_inference="summary"``).
     gcn_inference : {"neighbors", "summary"}
         gcn convolves over a node and its nearest ones (the paper), or with stored sums ``U^T X`` over all seen nodes:
         no neighbours are looked for, O(k d) a node.
@@ -138,7 +142,8 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
     Pretend-cold nodes are those of ``validation``, or else some of the labelled seen nodes: teachers and networks know
     neither their labels nor their edges, and of the map only the final rotation has seen their edges. (Where fewer
     than five labelled nodes are among those that the map holds out, others stand in, whose edges the map has
-    seen.) They stop the training, weigh the heads and calibrate.
+    seen.) They stop the training, weigh the heads and calibrate. Edges of all nodes that the map holds out also say
+    whether features count in nearness (`feature_share`).
 
     Examples
     --------
@@ -311,17 +316,22 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
     ) -> tuple[DirectionView | None, float]:
         """Features that count beside the coordinates in telling who is near, and how much; none where they do not."""
         share, held = self.feature_share, self.map_._held
-        if share == 0 or (share == "auto" and (graph is None or X.shape[0] > _FEATURES_UP_TO)):
+        judges = None if held is None or graph is None else held_in(graph, held.nodes, held.train)
+        if share == 0 or (share == "auto" and (judges is None or self._features_do_not_count(X))):
             return None, 0.0
         edges = Graph.from_edges(np.zeros((2, 0), np.int64), num_nodes=X.shape[0]) if graph is None else graph
         hidden = None if held is None else held.nodes
-        words = DirectionView.fit(X, edges, coordinates.shape[1], seed=seed, hidden=hidden)
+        words = DirectionView.fit(X, edges, self.map_.n_components, seed=seed, hidden=hidden)
         if share == "auto":
-            share = 0.5
-            if held is not None:
-                retrieval = Retrieval(held, further_seed(seed, 1), device)
-                share = best_share(unit(coordinates), words.rows(X), retrieval, _FEATURE_SHARES)
+            assert judges is not None
+            retrieval = Retrieval(judges, further_seed(seed, 1), device)
+            share = best_share(unit(coordinates), words.rows(X), retrieval, _FEATURE_SHARES)
         return (words, float(share)) if share else (None, 0.0)
+
+    def _features_do_not_count(self, X: Any) -> bool:
+        """Whether features are left out of nearness without trying: too many of them, or no neighbours to look for."""
+        many = X.shape[0] > _FEATURES_UP_TO or (not sp.issparse(X) and X.size > _DENSE_UP_TO)
+        return many or (self._kind == "gcn" and self.gcn_inference == "summary")
 
     @property
     def feature_share_(self) -> float:
@@ -427,12 +437,12 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         Evidence
             ``ids, distances, weights, labels``, each ``[m, k]``, nearest first. For gcn, phormer, samba and modules
             the distance is one minus the cosine of the spectral coordinates; where `feature_share_` is not 0, one minus
-            the mean of that cosine and the one along the features' directions, weighed by this share. For mlp and
-            auto it is one minus the plain mean of that cosine and of the features' own. The weights are for phormer
-            and samba each node's part in the token lists (for phormer by the attention that reads them out), for a
-            module those of its edges. For the others they fall off with the distance and say how alike the nodes are,
-            not how the network used them: gcn with ``gcn_inference="summary"`` and mlp look for no neighbours at all
-            to predict.
+            the mean of that cosine and the one along the features' directions, weighed by this share (a node without
+            any of these features is placed by its coordinates alone). For mlp and auto it is one minus the plain mean
+            of that cosine and of the features' own. The weights are for phormer and samba each node's part in the
+            token lists (for phormer by the attention that reads them out), for a module those of its edges. For the
+            others they fall off with the distance and say how alike the nodes are, not how the network used them: gcn
+            with ``gcn_inference="summary"`` and mlp look for no neighbours at all to predict.
         """
         check_is_fitted(self)
         check_count("k", k, 1)

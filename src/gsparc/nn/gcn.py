@@ -77,7 +77,7 @@ class SpectralConv(nn.Module):
 class SpectralGCN(nn.Module):
     """Spectral graph convolutions over sets of nodes (SPARC-GCN of arXiv 2411.01532).
 
-    A *set* is a group of nodes among which ``U g U^T`` acts: a node and its nearest ones in the eigenspace (the
+    A *set* is a group of nodes among which ``U g U^T`` acts: a node and its nearest ones (the
     paper's inference for a cold node), a random sample of all nodes, or all nodes at once (Spectral-GCN, with
     true eigenvectors for ``u``).
 

@@ -1,4 +1,4 @@
-"""Token lists: token ``j`` of a node is the mean feature row of its ``2^j`` nearest seen nodes in the eigenspace.
+"""Token lists: token ``j`` of a node is the mean feature row of its ``2^j`` nearest seen nodes.
 
 Means over up to ``2^exact_tokens`` nodes are sums of their rows; which nodes these are is looked for in the cells
 around the query's own (:mod:`gsparc.ops._near_lists`). Beyond, a mean is put together from cells of

@@ -99,22 +99,23 @@ def mean_reciprocal_rank(scores: Tensor, truth: Tensor) -> float:
 
 
 def mean_log_ranks(scores: Tensor, truth: Tensor) -> Tensor:
-    """Mean logarithm of the ranks of each row's true candidates; other true ones are left out of a rank.
+    """Mean logarithm of the ranks of each row's true candidates; other true ones are left out, ties count half.
 
-    Unlike the rank of the best one it says where all of them lie. Of equal scores the first candidate ranks first.
+    Unlike the rank of the best one it says where all of them lie.
 
     Examples
     --------
-    >>> scores = torch.tensor([[0.9, 0.5, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]])
-    >>> truth = torch.tensor([[False, True, False, True], [False, False, True, True]])
+    >>> scores = torch.tensor([[0.9, 0.5, 0.1, 0.3], [0.1, 0.4, 0.3, 0.4]])
+    >>> truth = torch.tensor([[False, True, False, True], [False, False, False, True]])
     >>> mean_log_ranks(scores, truth).exp().tolist()
-    [2.0, 1.0]
+    [2.0, 1.5]
     """
-    order = scores.sort(dim=1, descending=True, stable=True).indices
-    true = truth.gather(1, order)
-    places = torch.arange(1, scores.shape[1] + 1, device=scores.device)
-    ranks = (places - true.cumsum(dim=1) + 1).clamp_min(1).double()  # of true ones, those above are not counted
-    return (ranks.log() * true).sum(dim=1) / true.sum(dim=1)
+    others = scores.masked_fill(truth, -torch.inf).sort(dim=1).values
+    true, _ = scores.masked_fill(~truth, -torch.inf).topk(int(truth.sum(dim=1).max()), dim=1)
+    below, within = (torch.searchsorted(others, true, right=right) for right in (False, True))
+    ranks = 1 + (others.shape[1] - within) + 0.5 * (within - below)
+    logs = ranks.double().log().masked_fill(true == -torch.inf, 0.0)  # of rows with fewer true ones
+    return logs.sum(dim=1) / truth.sum(dim=1)
 
 
 class Retrieval:

@@ -50,11 +50,15 @@ def hold_out(graph: Graph, share: float, seed: int) -> HeldOut | None:
     chosen = np.sort(rng.choice(candidates, size=count, replace=False))
     is_held = np.zeros(graph.num_nodes, bool)
     is_held[chosen] = True
-    train = np.flatnonzero(~is_held)
+    return held_in(graph, chosen, np.flatnonzero(~is_held))
+
+
+def held_in(graph: Graph, nodes: np.ndarray, train: np.ndarray) -> HeldOut | None:
+    """Those of ``nodes`` that have neighbours among ``train``, with these; ``None`` where they are fewer than five."""
     position = np.full(graph.num_nodes, -1, np.int64)
     position[train] = np.arange(len(train))
     kept_nodes, lists = [], []
-    for node in chosen:  # at most _HELD_NODES rounds
+    for node in nodes:  # at most _HELD_NODES rounds
         near = position[graph.neighbors(int(node))]
         near = near[near >= 0]
         if len(near):
