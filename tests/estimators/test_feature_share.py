@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 
-import gsparc.estimators.classifier as module
+import gsparc.estimators._directions as module
 from gsparc import Graph, SparcClassifier, SpectralMap, load_model
 from gsparc._runtime import resolve_seed
 from gsparc.datasets import communities_of_blobs
@@ -215,7 +215,7 @@ def test_without_a_graph_and_with_many_nodes_coordinates_alone_count(monkeypatch
     assert SparcClassifier("gcn", **QUICK).fit(data.X, data.y).feature_share_ == 0.0
     assert SparcClassifier("gcn", feature_share=0.5, **QUICK).fit(data.X, data.y).feature_share_ == 0.5
     assert SparcClassifier("mlp", **QUICK).fit(data.X, data.y, graph=data.graph).feature_share_ == 0.0
-    monkeypatch.setattr(module, "_FEATURE_SHARES", (0.5,))
+    monkeypatch.setattr(module, "_SHARES", (0.5,))
     assert SparcClassifier("gcn", **QUICK).fit(data.X, data.y, graph=data.graph).feature_share_ == 0.5
     monkeypatch.setattr(module, "_FEATURES_UP_TO", 299)
     assert SparcClassifier("gcn", **QUICK).fit(data.X, data.y, graph=data.graph).feature_share_ == 0.0

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from gsparc._cuts import in_units
+from gsparc._runtime import further_seed
 from gsparc.estimators._base import part_of, prefixed
 from gsparc.estimators._ranking import FeatureView, unit
 from gsparc.graph import Graph
 from gsparc.ops.laplacian import operator_degrees, walk
 from gsparc.training.links import Retrieval, mean_log_ranks
+from gsparc.training.spectral import held_in
 
-__all__ = ["MOST_SHARE", "DirectionView", "best_share", "shared_directions"]
+__all__ = ["MOST_SHARE", "DirectionView", "best_share", "features_beside", "shared_directions"]
 
 MOST_SHARE = 0.9
 """Of features beside coordinates: with more, what is left of the coordinates would drown in rounding."""
 
 _ROUNDS = 4  # of the range finder
 _MORE = 10  # directions that it looks at beyond those wanted
+_SHARES = (0.0, 0.75)  # of features in nearness
 _CLEAR = 2.0  # standard errors
+_FEATURES_UP_TO = 100_000  # nodes; beyond, an index of twice the width would cost more than it gains
+_DENSE_UP_TO = 1 << 27  # numbers in dense features, 512 MB: finding their directions takes a few times that
 _ROWS = 16_384  # features made ready at once
 _OWN = 0.05  # share of a node's own row in what it is averaged to
 
@@ -123,6 +129,41 @@ def best_share(coordinates: np.ndarray, words: np.ndarray, retrieval: Retrieval,
     gains = found[shares[0]] - found[best]
     error = float(gains.std(correction=0)) / len(gains) ** 0.5
     return best if float(gains.mean()) > _CLEAR * error else shares[0]
+
+
+def features_beside(
+    share: float | Literal["auto"],
+    X: Any,
+    graph: Graph | None,
+    spectral_map: Any,
+    coordinates: np.ndarray,
+    *,
+    seed: int,
+    device: torch.device,
+) -> tuple[DirectionView | None, float]:
+    """Features that count beside coordinates in telling who is near, and how much; none where they do not.
+
+    Parameters
+    ----------
+    share
+        As the user asked. ``"auto"``: chosen by :func:`best_share` on nodes that the map has held out, by their edges
+        in ``graph``, whatever graph the map itself was learned on.
+    spectral_map
+        A fitted :class:`~gsparc.SpectralMap`; ``coordinates`` are those of all seen nodes.
+    """
+    held = spectral_map._held
+    judges = None if held is None or graph is None else held_in(graph, held.nodes, held.train)
+    many = X.shape[0] > _FEATURES_UP_TO or (not sp.issparse(X) and X.size > _DENSE_UP_TO)
+    if share == 0 or (share == "auto" and (judges is None or many)):
+        return None, 0.0
+    edges = Graph.from_edges(np.zeros((2, 0), np.int64), num_nodes=X.shape[0]) if graph is None else graph
+    hidden = None if held is None else held.nodes
+    words = DirectionView.fit(X, edges, spectral_map.n_components, seed=seed, hidden=hidden)
+    if share == "auto":
+        assert judges is not None
+        retrieval = Retrieval(judges, further_seed(seed, 1), device)
+        share = best_share(unit(coordinates), words.rows(X), retrieval, _SHARES)
+    return (words, float(share)) if share else (None, 0.0)
 
 
 Map = Callable[[np.ndarray], np.ndarray]

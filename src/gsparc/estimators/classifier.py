@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gsparc._runtime import further_seed, resolve_device, resolve_seed, timed
+from gsparc._runtime import resolve_device, resolve_seed, timed
 from gsparc._typing import RandomState
 from gsparc._validation import (
     check_count,
@@ -26,7 +25,7 @@ from gsparc._validation import (
 from gsparc.estimators._auto import Mixture, choose_mixture, softmax
 from gsparc.estimators._base import SavedEstimator, class_array, class_list, feature_graph, part_of, prefixed
 from gsparc.estimators._confidence import ConfidentClassifier
-from gsparc.estimators._directions import DirectionView, best_share
+from gsparc.estimators._directions import features_beside
 from gsparc.estimators._evidence import module_or_gcn_weights, token_shares
 from gsparc.estimators._fitting import Fitter, prior_weights, random_starts
 from gsparc.estimators._growing import GrowingClassifier
@@ -45,8 +44,6 @@ from gsparc.ops._knn import unit_rows
 from gsparc.ops.combined import CombinedIndex
 from gsparc.ops.neighbors import NeighborIndex
 from gsparc.training.batches import FeatureSource
-from gsparc.training.links import Retrieval
-from gsparc.training.spectral import held_in
 
 __all__ = ["Evidence", "SparcClassifier"]
 
@@ -56,9 +53,6 @@ _BLOCK = 65_536  # new nodes at once
 # Share of unlabelled nodes from which teachers are worth their time. Clear of a tenth, which is what people hide to
 # test on seen nodes: there it would depend on the rounding of the tenth whether teachers are used.
 _MANY_UNLABELLED = 0.15
-_FEATURE_SHARES = (0.0, 0.75)
-_FEATURES_UP_TO = 100_000  # nodes; beyond, an index of twice the width would cost more than it gains
-_DENSE_UP_TO = 1 << 27  # numbers in dense features, 512 MB: finding their directions takes a few times that
 
 
 class Evidence(NamedTuple):
@@ -305,33 +299,13 @@ class SparcClassifier(ConfidentClassifier, SeenClassifier, GrowingClassifier, Cl
         if self._kind == "mlp":
             source = FeatureSource(X, self.map_._scaling, device)
             return NodeView(source, torch.from_numpy(coordinates).to(device), own=True)
-        words, share = self._words(X, graph, coordinates, device, seed)
+        summed = self._kind == "gcn" and self.gcn_inference == "summary"  # it looks for no neighbours
+        wanted = 0.0 if self.feature_share == "auto" and summed else self.feature_share
+        words, share = features_beside(wanted, X, graph, self.map_, coordinates, seed=seed, device=device)
         self._seen, view = SeenNodes.fit(X, self.map_._scaling, coordinates, device, seed, memory, words, share)
         if self._kind != "auto":
             self.index_ = self._seen.index
         return view
-
-    def _words(
-        self, X: Any, graph: Graph | None, coordinates: np.ndarray, device: torch.device, seed: int
-    ) -> tuple[DirectionView | None, float]:
-        """Features that count beside the coordinates in telling who is near, and how much; none where they do not."""
-        share, held = self.feature_share, self.map_._held
-        judges = None if held is None or graph is None else held_in(graph, held.nodes, held.train)
-        if share == 0 or (share == "auto" and (judges is None or self._features_do_not_count(X))):
-            return None, 0.0
-        edges = Graph.from_edges(np.zeros((2, 0), np.int64), num_nodes=X.shape[0]) if graph is None else graph
-        hidden = None if held is None else held.nodes
-        words = DirectionView.fit(X, edges, self.map_.n_components, seed=seed, hidden=hidden)
-        if share == "auto":
-            assert judges is not None
-            retrieval = Retrieval(judges, further_seed(seed, 1), device)
-            share = best_share(unit(coordinates), words.rows(X), retrieval, _FEATURE_SHARES)
-        return (words, float(share)) if share else (None, 0.0)
-
-    def _features_do_not_count(self, X: Any) -> bool:
-        """Whether features are left out of nearness without trying: too many of them, or no neighbours to look for."""
-        many = X.shape[0] > _FEATURES_UP_TO or (not sp.issparse(X) and X.size > _DENSE_UP_TO)
-        return many or (self._kind == "gcn" and self.gcn_inference == "summary")
 
     @property
     def feature_share_(self) -> float:
