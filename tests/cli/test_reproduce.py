@@ -22,9 +22,15 @@ from rich.console import Console
 from gsparc.cli import reproduce
 from gsparc.cli.reproduce import TABLES, WORDS
 from gsparc.cli.result_tables import result_table
-from gsparc.experiments import audit, runner
+from gsparc.experiments import audit, runner, workers
 from gsparc.experiments.engine import Cell, Experiment, Method, Metric
 from gsparc.experiments.rows import group_rows
+
+
+@pytest.fixture(autouse=True)
+def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processes of which each loads torch, where a test does not ask for them."""
+    monkeypatch.setattr(workers, "usual_jobs", lambda device: 1)
 
 
 @pytest.fixture
@@ -88,6 +94,22 @@ def test_json_is_one_document(make, tmp_path: Path) -> None:
     assert (table["cells"], table["failed"], document["audit"]) == (4, {}, None)
     assert table["rows"][0]["metrics"]["cold"]["mean"] == 61.0
     assert Path(document["page"]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tables", "audit"), [((), 3, 9), (("--jobs", 2), 2, 2), (("--smoke",), 1, 1)], ids=str
+)
+def test_there_are_as_many_processes_as_the_device_of_each_part_can_use(
+    inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[object, ...], tables: int, audit: int
+) -> None:
+    seen: dict[str, int] = {}
+    monkeypatch.setattr(workers, "usual_jobs", {"auto": 3, "cpu": 9}.__getitem__)
+    monkeypatch.setattr(reproduce, "_run_tables", lambda *_, **k: seen.update(tables=_[2]["jobs"]) or {})
+    monkeypatch.setattr(reproduce, "_run_audit", lambda *_, **k: seen.update(audit=_[1]["jobs"]) or None)
+    monkeypatch.setattr(reproduce, "_page", lambda *_, **k: (None, None))
+    done = inside("reproduce", "links", "audit", "-o", tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert seen == {"tables": tables, "audit": audit}
 
 
 def test_failed_cells_are_named_and_the_status_is_1(make) -> None:

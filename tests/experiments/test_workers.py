@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from gsparc.experiments import workers
 from gsparc.experiments.workers import as_finished, one_at_a_time
@@ -78,3 +79,16 @@ def test_other_folders_do_not_wait_and_an_error_lets_go(tmp_path: Path) -> None:
         hold()
     assert inside.wait(10)
     thread.join()
+
+
+@pytest.mark.parametrize(
+    ("device", "cores", "memory", "expected"),
+    [("cpu", 2, 24.0, 2), ("cpu", 64, 24.0, 6), ("cpu", 8, None, 8), ("cpu", 8, 2.0, 1), ("cuda", 16, 128.0, 4)],
+)
+def test_processes_where_nobody_says(
+    monkeypatch: pytest.MonkeyPatch, device: str, cores: int, memory: float | None, expected: int
+) -> None:
+    monkeypatch.setattr(workers, "resolve_device", torch.device)
+    monkeypatch.setattr(workers, "cores", lambda: cores)
+    monkeypatch.setattr(workers, "memory_gb", lambda: memory)
+    assert workers.usual_jobs(device) == expected

@@ -56,7 +56,10 @@ def run(
         typer.Option("--splits", "--settings", metavar="NAMES", help="Only these splits, shares, ...; names: --list."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes; they share the cores.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Processes; default: one a core, on a GPU 4 at most, in a smoke run 1."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep finished cells, run only what is missing.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over: finished cells are dropped.")] = False,
     output: Annotated[
@@ -103,13 +106,13 @@ def run(
     DIR/reproduction.html of everything in the folder. A cell that fails is noted in its place and the rest goes on;
     the exit status is 1 then, and --resume tries it again.
 
-    Example:  gsparc reproduce classification --seeds 3 --datasets cora --splits dense --jobs 2
+    Example:  gsparc reproduce classification --seeds 3 --datasets cora --splits dense
 
     Example:  gsparc reproduce classification --list
 
     Example:  gsparc reproduce links clustering --jobs 4
 
-    Example:  gsparc reproduce all --jobs 8 --resume
+    Example:  gsparc reproduce all --resume
     """
     from gsparc._validation import check_name
     from gsparc.cli.files import check_output
@@ -133,8 +136,8 @@ def run(
     start = time.perf_counter()
     common: dict[str, Any] = {"smoke": smoke, "data_dir": data_dir, "generated": generated}
     common |= {"output": folder, "show_progress": not quiet}
-    options: dict[str, Any] = {"seeds": seeds or (1 if smoke else _SEEDS), "device": device, "jobs": jobs}
-    options |= {"resume": resume, "fresh": fresh, **common}
+    options: dict[str, Any] = {"seeds": seeds or (1 if smoke else _SEEDS), "device": device}
+    options |= {"jobs": _jobs(jobs, device, smoke=smoke), "resume": resume, "fresh": fresh, **common}
     wanted = {"datasets": datasets, "methods": methods, "settings": settings}
     document: dict[str, Any] = {"tables": {}, "audit": None}
     again = f"gsparc reproduce {' '.join(words)} --resume"
@@ -144,13 +147,19 @@ def run(
     if tables:
         document["tables"] = _run_tables(tables, wanted, options, again=again)
     if leak_test:
-        document["audit"] = _run_audit(
-            datasets, {**common, "jobs": jobs, "resume": resume, "fresh": fresh}, again=again
-        )
+        own = {"jobs": _jobs(jobs, "cpu", smoke=smoke), "resume": resume, "fresh": fresh}
+        document["audit"] = _run_audit(datasets, {**common, **own}, again=again)
     document["page"], trouble = _page(folder, needed=everything)
     document["seconds"] = round(time.perf_counter() - start, 3)
     emit(document, as_json, _show)
     _leave(document, trouble)
+
+
+def _jobs(asked: int | None, device: str, *, smoke: bool) -> int:
+    """How many processes; a smoke run is over before a second one has started."""
+    from gsparc.experiments.workers import usual_jobs
+
+    return asked or (1 if smoke else usual_jobs(device))
 
 
 def _check_choices(given: dict[str, list[str] | None]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gsparc._version import __version__
 
-__all__ = ["commit", "cores", "hardware", "source", "versions"]
+__all__ = ["commit", "cores", "hardware", "memory_gb", "source", "versions"]
 
 _DISTRIBUTIONS = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "torch-geometric")
 
@@ -44,7 +44,7 @@ def hardware() -> dict[str, Any]:
     return {
         "cores": cores(),
         "cpu": _cpu_model(),
-        "memory_gb": _memory_gb(),
+        "memory_gb": memory_gb(),
         "gpu": gpu,
         "system": platform.system(),
     }
@@ -82,7 +82,8 @@ def _cpu_model() -> str:
     return names[0] if names else platform.machine()
 
 
-def _memory_gb() -> float | None:
+def memory_gb() -> float | None:
+    """Memory of the machine, where the system tells."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, ValueError, OSError):  # not on Windows
