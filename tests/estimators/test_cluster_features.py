@@ -15,9 +15,10 @@ from gsparc import Graph, SparcClusterer, load_model
 from gsparc.datasets import communities_of_blobs
 from gsparc.estimators import clusterer as module
 from gsparc.estimators._directions import shared_directions
-from gsparc.estimators._modularity import modularity
+from gsparc.estimators._modularity import foretells_edges, modularity
 from gsparc.estimators._ranking import averaging, unit
 from gsparc.metrics import hungarian_accuracy
+from gsparc.training.spectral import HeldOut
 
 QUICK: dict[str, Any] = {"max_steps": 100, "n_components": 8, "n_init": 3, "random_state": 0, "device": "cpu"}
 # features say which of 16 blobs a node is in, only edges say which blobs form one of 4 communities
@@ -89,6 +90,39 @@ def test_features_count_less_where_they_would_tear_the_graph_apart(monkeypatch: 
     assert alone.feature_share_ == 0.0
     assert alone.predict_proba(X).tobytes() == plain.predict_proba(X).tobytes()
     assert alone.cluster_centers_.shape == (4, 8)
+
+
+def test_edges_that_are_noise_do_not_spoil_clusters_of_features() -> None:
+    scores: dict[Any, list[float]] = {"auto": [], 0.0: []}
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(5, size=500)
+        X = (0.8 * rng.standard_normal((5, 16))[y] + rng.standard_normal((500, 16))).astype(np.float32)
+        edges = rng.integers(400, size=(2, 1600))
+        noise = Graph.from_edges(edges[:, edges[0] != edges[1]], num_nodes=400)
+        for share, found in scores.items():
+            model = SparcClusterer(5, feature_share=share, **QUICK).fit(X[:400], graph=noise)
+            found.append(hungarian_accuracy(y[400:], model.predict(X[400:])))
+    assert np.mean(scores["auto"]) > np.mean(scores[0.0]) + 0.05
+
+
+@given(st.integers(0, 1000), st.booleans())
+def test_edges_of_held_out_nodes_are_foretold_or_not(seed: int, random: bool) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(4, size=300)
+    train, new, nearest = np.arange(200), np.arange(200, 300), rng.permuted(np.tile(np.arange(200), (100, 1)), axis=1)
+    if not random:  # one of two neighbours is of the own cluster, of a quarter by chance
+        nearest[:, 0] = [rng.choice(np.flatnonzero(labels[:200] == labels[i])) for i in new]
+    held = HeldOut(train, new, np.arange(0, 201, 2), nearest[:, :2].ravel())
+    graph = Graph.from_edges(rng.integers(200, size=(2, 900)), num_nodes=300)
+    degrees = np.diff(graph.indptr)[:200]
+    beyond = [
+        sum((labels[v] == labels[u]) - degrees[labels[:200] == labels[v]].sum() / degrees.sum() for u in nearest[i, :2])
+        for i, v in enumerate(new)
+    ]
+    expected = np.sum(beyond) > 2 * np.sqrt(np.square(beyond).sum())
+    assert foretells_edges(graph, labels, held) == expected
+    assert expected or random
 
 
 def test_words_help_where_there_are_few_edges() -> None:

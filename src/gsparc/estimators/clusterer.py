@@ -17,11 +17,12 @@ from gsparc.estimators._auto import softmax
 from gsparc.estimators._base import SavedEstimator, part_of, prefixed
 from gsparc.estimators._directions import DirectionView
 from gsparc.estimators._kmeans import KMeansResult, kmeans, nearest_centers
-from gsparc.estimators._modularity import modularity
+from gsparc.estimators._modularity import foretells_edges, modularity
 from gsparc.estimators._ranking import unit
 from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.graph import Graph
+from gsparc.training.spectral import held_in
 
 __all__ = ["SparcClusterer"]
 
@@ -59,6 +60,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         more) are compared along as many directions as there are components: those that lead after the rows
         are averaged along the edges. ``0``: the eigenspace alone. ``"auto"``: 0.7, or 0.5, or 0, the first whose
         clusters hold the edges nearly as well as those of the eigenspace alone (nine tenths of their modularity).
+        Where nodes that the map has held out are linked to their own cluster no more than by chance, 0.7.
     spectral_map : SpectralMap or None
         A map with other settings; it replaces `n_components`, `k_power`, `max_steps`, and the time where it has one.
     n_init : int
@@ -191,13 +193,25 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         if self.feature_share != "auto":
             return clusters(float(self.feature_share))
         plain = clusters(0.0)
-        least = _KEPT * modularity(graph, plain[0].labels)
+        least = self._least_modularity(graph, plain[0].labels)
         for share in _SHARES:
             tried = clusters(share)
             if modularity(graph, tried[0].labels) >= least:
                 return tried
         self.feature_share_, self._words = 0.0, None
         return plain
+
+    def _least_modularity(self, graph: Graph, labels: np.ndarray) -> float:
+        """What clusters must hold, given those of the eigenspace; nothing where these hold only what the map was shown.
+
+        Such edges are noise beside the features, or features say nothing of them: a new node's cluster cannot follow
+        them in either case.
+        """
+        held = self.map_._held
+        judges = None if held is None else held_in(graph, held.nodes, held.train)
+        if judges is not None and not foretells_edges(graph, labels, judges):
+            return -np.inf
+        return _KEPT * modularity(graph, labels)
 
     def _check_parameters(self) -> None:
         for name in ("n_clusters", "n_components", "n_neighbors", "k_power", "n_init", "max_steps"):
