@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import warnings
 from pathlib import Path
+
+from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.errors import ExtensionError
 
 project = "gsparc"
 author = "The gsparc developers"
@@ -15,7 +21,6 @@ version = ".".join(release.split(".")[:2])
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
@@ -49,6 +54,8 @@ html_theme_options = {
 }
 html_sidebars = {"index": []}
 html_show_sourcelink = False
+html_math_renderer = "mathml"
+html_css_files = ["formulas.css"]
 
 # `make results-page` writes it from results/*.json; without those files the guide says so instead.
 _STATIC = Path(__file__).parent / "_static"
@@ -65,6 +72,22 @@ def _skip_member(app, what, name, obj, skip, options):
     return skip or (name.startswith("set_") and name.endswith("_request"))
 
 
+_ACCENTED = re.compile(r"(\\(?:bar|hat|tilde) ?\w)_")
+
+
+def _formula(writer, node):
+    # MathML, which browsers show without a script from elsewhere; a formula that docutils cannot read ends the build
+    block = isinstance(node, nodes.math_block)
+    try:
+        # docutils takes an index behind an accented letter for a limit below it
+        mathml = tex2mathml(_ACCENTED.sub(r"\1{}_", node.astext()), as_block=block)
+    except MathError as error:
+        raise ExtensionError(f"the formula {node.astext()!r} is not one that docutils can read: {error}") from error
+    writer.body.append(f'<div class="formula">{mathml}</div>' if block else mathml)
+    raise nodes.SkipNode
+
+
 def setup(app):
-    """Register the filter above."""
+    """Register what is above."""
     app.connect("autodoc-skip-member", _skip_member)
+    app.add_html_math_renderer("mathml", inline_renderers=(_formula, None), block_renderers=(_formula, None))
