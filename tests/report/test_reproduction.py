@@ -16,6 +16,7 @@ import pytest
 
 from gsparc.exceptions import InputError, OutputError
 from gsparc.experiments.runner import load_table
+from gsparc.report import reproduction
 from gsparc.report.reproduction import TABLES, fingerprint, made_from, render_results, write_page
 from gsparc.report.result_files import read_results
 from gsparc.report.result_words import explanation
@@ -584,13 +585,20 @@ def script(project: Path) -> ModuleType:
     return module
 
 
-def test_the_script_writes_and_checks(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_writes_and_checks(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert script.main([], root=tmp_path) == 2
     assert "there is no folder" in capsys.readouterr().err
     folder_of(tmp_path / "results", audit())
     assert script.main(["--check"], root=tmp_path) == 1
     assert script.main([], root=tmp_path) == 0
     assert script.main(["--check"], root=tmp_path) == 0
+    other = tmp_path / "explanations.json"
+    other.write_text("{}", encoding="utf-8")
+    with monkeypatch.context() as changed:
+        changed.setattr(reproduction, "EXPLANATIONS", other)
+        assert script.main(["--check"], root=tmp_path) == 1
     folder_of(tmp_path / "results", audit(identical=False))
     assert script.main(["--check"], root=tmp_path) == 1
 

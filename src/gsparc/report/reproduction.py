@@ -17,14 +17,14 @@ from gsparc.report.result_files import Comparison, ResultTable, read_results, re
 from gsparc.report.result_sections import MARKS, sentence_list, table_section
 from gsparc.report.result_style import RESULT_STYLE
 from gsparc.report.result_tables import VERDICTS, audit_table, leak_table, words_table
-from gsparc.report.result_words import compare_words, explanation, leak_words, outcome_words
+from gsparc.report.result_words import EXPLANATIONS, compare_words, explanation, leak_words, outcome_words
 from gsparc.report.style import STYLE
 
 __all__ = ["TABLES", "fingerprint", "made_from", "render_results", "write_page"]
 
 # in the order in which the paper asks the questions
 TABLES = ("neighbourhood", "classification", "clustering", "links", "minibatch", "cold-share", "laplacians")
-_FINGERPRINT = re.compile(r"Fingerprint of the result files: <code>([0-9a-f]{64})</code>")
+_FINGERPRINT = re.compile(r"Fingerprint of the result files and words: <code>([0-9a-f]{64})</code>")
 _SIDES = ("win", "even", "loss")
 _READ = (
     "± is the standard deviation over seeds. Every seed has its own split, and all methods of a group (a data set in "
@@ -79,7 +79,8 @@ def render_results(results: str | os.PathLike[str]) -> str:
         _audit(tables, audit),
     ]
     parts.append(
-        f"<footer><p class='soft'>Fingerprint of the result files: <code>{fingerprint(results)}</code></p></footer>"
+        "<footer><p class='soft'>Fingerprint of the result files and words: "
+        f"<code>{fingerprint(results)}</code></p></footer>"
     )
     body = "\n".join(part for part in parts if part)
     return document(
@@ -90,9 +91,9 @@ def render_results(results: str | os.PathLike[str]) -> str:
 
 
 def fingerprint(results: str | os.PathLike[str]) -> str:
-    """SHA-256 over the names and bytes of the result files of a folder."""
+    """SHA-256 over the names and bytes of what a page is made from: result files of a folder, and words about them."""
     digest = hashlib.sha256()
-    for path in result_paths(Path(results)):
+    for path in (*result_paths(Path(results)), EXPLANATIONS):
         digest.update(f"{path.name}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

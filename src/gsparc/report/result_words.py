@@ -12,6 +12,7 @@ from typing import Any
 from gsparc.report.result_files import Comparison, ResultTable
 
 __all__ = [
+    "EXPLANATIONS",
     "compare_words",
     "dataset_title",
     "date_words",
@@ -29,6 +30,9 @@ __all__ = [
     "signed",
     "trend_words",
 ]
+
+EXPLANATIONS = Path(__file__).with_name("explanations.json")
+"""What is known about each table beforehand."""
 
 _DATASETS = {
     "cora": "Cora",
@@ -79,8 +83,7 @@ def group_title(table: ResultTable, dataset: str, setting: str) -> str:
 
 @lru_cache(maxsize=1)
 def _explanations() -> dict[str, Any]:
-    path = Path(__file__).with_name("explanations.json")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(EXPLANATIONS.read_text(encoding="utf-8"))
 
 
 def explanation(name: str) -> dict[str, Any]:
