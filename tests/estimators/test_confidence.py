@@ -342,10 +342,11 @@ def test_damage_is_refused(tmp_path: Path, change: Any) -> None:
         load_model(changed(tmp_path / "model", tmp_path / "damaged", change))
 
 
-def test_lengths_of_sparse_rows_are_those_of_dense_ones() -> None:
+@pytest.mark.parametrize("scale", [1e-30, 1, 1e30])
+def test_lengths_of_sparse_rows_are_those_of_dense_ones(scale: float) -> None:
     rng = np.random.default_rng(0)
-    X = rng.random((20, 6)) * (rng.random((20, 6)) < 0.4)
-    scaling = Scaling(False, rng.random(6).astype(np.float32), rng.random(6).astype(np.float32))
+    X = (scale * rng.random((20, 6)) * (rng.random((20, 6)) < 0.4)).astype(np.float32)
+    scaling = Scaling(False, (scale * rng.random(6)).astype(np.float32), (rng.random(6) / scale).astype(np.float32))
     np.testing.assert_allclose(row_lengths(sp.csr_array(X), scaling), row_lengths(X, scaling))
 
 

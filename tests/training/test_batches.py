@@ -186,6 +186,25 @@ def test_a_million_columns_stay_sparse() -> None:
     np.testing.assert_allclose(rows.values, 1000 / np.sqrt(5), rtol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_rows_of_counts_in_tiny_and_huge_units(scale: float) -> None:
+    small = (COUNTS * scale).astype(np.float32)
+    for X in (small, sp.csr_array(small)):
+        np.testing.assert_allclose(FeatureSource(X, Scaling.fit(X)).rows(INDEX), UNIT[INDEX], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "mean"), [(1e-30, 0), (1e-25, 0), (1e30, 0), (1, 1e5), (1e6, 1.6e9)])
+def test_columns_of_sparse_features_are_those_of_dense_ones(scale: float, mean: float) -> None:
+    rng = np.random.default_rng(0)
+    X = (rng.normal(mean / scale, 1, (500, 4)) * (rng.random((500, 4)) < 0.9) * scale).astype(np.float32)
+    X[:, 0] = (scale * rng.normal(mean / scale, 1, 500)).astype(np.float32)
+    dense, sparse = Scaling.fit(X), Scaling.fit(sp.csr_array(X))
+    assert dense.factor is not None
+    assert (dense.factor > 0).all()
+    np.testing.assert_allclose(sparse.factor, dense.factor, rtol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(sparse.shift, dense.shift, rtol=1e-6)  # type: ignore[arg-type]
+
+
 def test_read_only_arrays_make_no_warning_and_no_copy() -> None:
     array = np.arange(3.0)
     array.flags.writeable = False

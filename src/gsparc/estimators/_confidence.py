@@ -380,7 +380,10 @@ def row_lengths(X: Any, scaling: Scaling) -> np.ndarray:
     for start in range(0, X.shape[0], _BLOCK):
         rows = X[start : start + _BLOCK]
         if sp.issparse(rows):
-            square = rows.multiply(rows) @ factor**2 - 2 * (rows @ (shift * factor**2)) + np.sum((shift * factor) ** 2)
+            # in double precision by entry: scipy would square in the type of the rows
+            of_zeros, at = np.square(shift * factor), rows.indices
+            moved = np.square((rows.data - shift[at]) * factor[at]) - of_zeros[at]
+            square = sp.csr_array((moved, at, rows.indptr), shape=rows.shape).sum(axis=1) + of_zeros.sum()
         else:
             square = np.square((rows - shift) * factor).sum(axis=1)
         parts.append(np.sqrt(np.clip(square, 0, None)))

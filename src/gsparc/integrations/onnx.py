@@ -20,7 +20,7 @@ from gsparc.estimators.embedding import SpectralMap
 from gsparc.exceptions import InputError
 from gsparc.nn.mlp import FeatureMLP
 from gsparc.nn.spectral_map import InputLayer, SpectralNet
-from gsparc.training.batches import _FAR, Scaling
+from gsparc.training.batches import _FAR, _SHORTEST, Scaling
 
 __all__ = ["export_onnx"]
 
@@ -119,7 +119,7 @@ def _scaled(graph: _Graph, x: str, scaling: Scaling, width: int) -> str:
     if scaling.shift is None or scaling.factor is None:
         double = graph.op("Cast", x, to=graph.onnx.TensorProto.DOUBLE)  # squares may overflow in single precision
         length = graph.op("ReduceL2", double, axes=[1], keepdims=1)
-        length = graph.op("Max", length, graph.constant(np.array(1e-12)))
+        length = graph.op("Max", length, graph.constant(np.array(_SHORTEST)))
         factor = graph.op("Div", graph.constant(np.array(width**0.5)), length)
         return graph.op("Cast", graph.op("Mul", double, factor), to=graph.onnx.TensorProto.FLOAT)
     shifted = graph.op("Sub", x, graph.constant(scaling.shift))

@@ -20,6 +20,7 @@ from gsparc.ops.laplacian import operator_degrees
 __all__ = ["EdgeSampler", "FeatureSource", "Scaling", "as_tensor", "rows_on"]
 
 _FAR = 1e6  # standard deviations
+_SHORTEST = 1e-45  # below every length of a row in single precision but that of a row of zeros
 _WIDE = 4096  # columns up to which a batch of signed sparse rows is made dense
 _PASS = 65_536  # rows looked at at once in passes over all of them
 _DROWNED = 0.99  # share of squared lengths: columns that hold more of them leave nothing to the others
@@ -87,9 +88,7 @@ class Scaling:
             counts = bool((matrix.data >= 0).all()) and np.count_nonzero(matrix.data) < 0.5 * n * width
             if width > 1 and (width > _WIDE or (counts and not _several_units(matrix.tocsr(), [slice(0, n)]))):
                 return cls(True, None, None)
-            mean = np.asarray(matrix.sum(axis=0, dtype=np.float64)).ravel() / n
-            square = np.asarray(matrix.multiply(matrix).sum(axis=0, dtype=np.float64)).ravel() / n
-            return cls._columns(mean, np.sqrt(np.clip(square - mean**2, 0.0, None)))
+            return cls._columns(*_column_statistics(matrix.tocsr(), n, width))
         blocks = [slice(start, start + _PASS) for start in range(0, n, _PASS)]  # no copy of all of X
         if isinstance(X, Tensor):
             return cls._fit_tensor(X, blocks)
@@ -129,6 +128,21 @@ class Scaling:
         constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-30)
         factor = np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation))
         return cls(False, mean.astype(np.float32), factor.astype(np.float32))
+
+
+def _column_statistics(matrix: Any, n: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the columns of a CSR matrix.
+
+    scipy sums and squares in the type of the entries. In single precision that loses what varies about a large mean,
+    and squares of huge or tiny entries altogether.
+    """
+
+    def sums(values: np.ndarray | None) -> np.ndarray:
+        return np.bincount(matrix.indices, weights=values, minlength=width)
+
+    mean = sums(matrix.data) / max(n, 1)
+    square = sums(np.square(matrix.data - mean[matrix.indices])) + (n - sums(None)) * np.square(mean)
+    return mean, np.sqrt(square / max(n, 1))
 
 
 def _several_units(X: Any, blocks: list[slice]) -> bool:
@@ -266,7 +280,7 @@ class FeatureSource:
         x = self._dense[index.to(self._dense.device)].to(self.device, non_blocking=True).float()
         if self._shift is None or self._factor is None:  # scaled by rows
             length = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=torch.float64)  # squares may overflow
-            return (x * (self.num_columns**0.5 / length.clamp_min(1e-12))).float()
+            return (x * (self.num_columns**0.5 / length.clamp_min(_SHORTEST))).float()
         return self._standardised(x)
 
     def _standardised(self, x: Tensor) -> Tensor:
@@ -297,7 +311,7 @@ class FeatureSource:
         if self._shift is None or self._factor is None:  # scaled by rows
             norm = torch.zeros(len(index), device=self.device, dtype=torch.float64)
             norm.index_add_(0, row, values.double().square_()).sqrt_()  # squares may overflow in single precision
-            values = (values * (self.num_columns**0.5 / norm.clamp_min(1e-12))[row]).float()
+            values = (values * (self.num_columns**0.5 / norm.clamp_min(_SHORTEST))[row]).float()
             if not (self._scatter if scatter is None else scatter):
                 return SparseRows(pointers, columns, values)
         out = torch.zeros(len(index) * self.num_columns, device=self.device)
