@@ -84,6 +84,15 @@ def test_unit_rows_keep_their_kind() -> None:
     assert twice.nnz == 3  # the caller's matrix is as it was
 
 
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e-21, 1e-17, 1e19, 1e37])
+def test_unit_rows_in_tiny_and_huge_units(scale: float) -> None:
+    rows = np.array([[3, 4], [0, 0], [-5, 12]], np.float32) * np.float32(scale)
+    wanted = unit(sp.csr_array(rows)).toarray()  # by squares in double precision
+    before = rows.copy()
+    np.testing.assert_allclose(unit(rows), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(rows, before)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_cuda_gives_the_same_cosines(sparse: bool) -> None:

@@ -57,17 +57,24 @@ def unit(rows: Any) -> Any:
 
     Examples
     --------
-    >>> unit(np.array([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]], np.float32)).round(3).tolist()
-    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0], [0.6000000238418579, 0.800000011920929]]
+    >>> unit(np.array([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30], [3e-30, 4e-30]], np.float32)).round(3)
+    array([[0.6, 0.8],
+           [0. , 0. ],
+           [0.6, 0.8],
+           [0.6, 0.8]], dtype=float32)
     """
     if sp.issparse(rows):
         return unit_csr(sp.csr_array(rows))
+    kind = np.finfo(rows.dtype)
     with np.errstate(over="ignore"):
         length = np.linalg.norm(rows, axis=1, keepdims=True)
-    if (long := np.isinf(length).ravel()).any():  # squares beyond what single precision holds
+    # squares beyond what the type of the rows holds, or so small that it holds them no longer exactly
+    extreme = (np.isinf(length) | (length < (kind.smallest_normal / kind.eps) ** 0.5)).ravel()
+    if extreme.any() and rows.shape[1]:
+        largest = np.abs(rows[extreme]).max(axis=1, keepdims=True)
         rows = rows.copy()
-        rows[long] /= np.abs(rows[long]).max(axis=1, keepdims=True)
-        length[long] = np.linalg.norm(rows[long], axis=1, keepdims=True)
+        rows[extreme] /= np.where(largest > 0, largest, 1)
+        length[extreme] = np.linalg.norm(rows[extreme], axis=1, keepdims=True)
     return np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
 
 
