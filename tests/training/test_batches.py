@@ -211,6 +211,18 @@ def test_read_only_arrays_make_no_warning_and_no_copy() -> None:
     assert as_tensor(array).data_ptr() == array.ctypes.data
 
 
+def test_arrays_that_run_backwards_are_taken() -> None:
+    array = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    for part in (array[::-1], array[:, ::-1], array[::-1, ::-1]):
+        assert as_tensor(part).tolist() == part.tolist()
+    matrix = sp.csr_array((array.ravel()[:0:-1], [0, 1, 0, 1, 0], [0, 2, 4, 5]))
+    for X in (array[::-1], matrix):
+        scaling = Scaling.fit(X)
+        torch.testing.assert_close(
+            FeatureSource(X, scaling).rows(torch.arange(3)), FeatureSource(X.copy(), scaling).rows(torch.arange(3))
+        )
+
+
 @pytest.mark.parametrize("kind", ["counts", "signed", "one column"])
 def test_dense_and_sparse_rows_are_scaled_alike(kind: str) -> None:
     rng = np.random.default_rng(0)

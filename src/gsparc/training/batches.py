@@ -30,7 +30,12 @@ _LISTED = 1 << 22  # pairs of nodes up to which all are listed: 64 MB
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """A tensor that shares memory with ``array``, read-only arrays included (never write to it)."""
+    """A tensor that shares memory with ``array``, read-only arrays included (never write to it).
+
+    A copy where the array runs backwards, such as ``X[::-1]``, which torch cannot share.
+    """
+    if min(array.strides, default=0) < 0:
+        array = array.copy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch cannot mark a tensor read-only
         return torch.from_numpy(array)
