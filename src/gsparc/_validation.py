@@ -101,6 +101,7 @@ _ADVICE = (
     ("nan", "Fill or drop missing values first, for example with sklearn.impute.SimpleImputer."),
     ("infinity", "Replace infinite values, or scale the column, before fitting."),
     ("convert string", "Turn text and categories into numbers first (TfidfVectorizer, OneHotEncoder)."),
+    ("promoted", "Turn dates and durations into numbers first, such as days since the first one."),
     ("features, but", "Pass the same columns, in the same order, as in fit."),
 )
 
@@ -130,7 +131,7 @@ def check_features(estimator: Any, X: Any, *, reset: bool) -> Any:
             X = validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=reset)
     except FeatureError:
         raise
-    except ValueError as error:
+    except (ValueError, np.exceptions.DTypePromotionError) as error:
         text = str(error)
         advice = next((words for key, words in _ADVICE if key in text.lower()), "")
         raise FeatureError(f"{text.rstrip()} {advice}".rstrip()) from error
@@ -282,7 +283,15 @@ def check_labels(y: Any, num_nodes: int) -> np.ndarray:
 
     if isinstance(y, (list, tuple)) and str in (kinds := set(map(type, y))) and len(kinds) > 1:
         y = np.array(y, dtype=object)  # numpy would make one type of all: -1 among strings would be the class "-1"
-    labels = column_or_1d(y, warn=True)
+    try:
+        labels = column_or_1d(y, warn=True)
+    except ValueError as error:
+        raise LabelError(
+            f"{error} Pass one class for each node; of a table with a column a class, take the column that holds 1: "
+            "Y.argmax(axis=1)."
+        ) from error
+    if labels.dtype.kind == "T":  # numpy's own strings of any length, which scikit-learn does not know
+        labels = labels.astype(object)
     if labels.dtype == object and all(isinstance(label, (int, float, np.number, np.bool_)) for label in labels):
         labels = np.array(labels.tolist())
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():

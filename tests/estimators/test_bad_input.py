@@ -71,6 +71,8 @@ def test_features_that_are_not_finite(kind: str, form: Any) -> None:
 def test_features_that_are_not_numbers(kind: str) -> None:
     with pytest.raises(FeatureError, match=r"could not convert string.*TfidfVectorizer"):
         fit(kind, np.array([["a", "b"]] * 30))
+    with pytest.raises(FeatureError, match=r"promoted[\s\S]*Turn dates and durations into numbers"):
+        fit(kind, pd.DataFrame({"day": pd.date_range("2026-01-01", periods=30), "size": X[:, 0]}))
     with pytest.raises(FeatureError, match=r"1D array|Reshape"):
         fit(kind, X[:, 0])
     with pytest.raises(FeatureError, match="0 feature"):
@@ -197,6 +199,8 @@ def test_labels() -> None:
         fit("classifier", y=np.full(30, -1))
     with pytest.raises(LabelError, match="y has 29 labels but X has 30 rows"):
         fit("classifier", y=Y[:29])
+    with pytest.raises(LabelError, match=r"1d array, got an array of shape \(30, 3\).*argmax"):
+        fit("classifier", y=np.eye(3, dtype=int)[Y])
     with pytest.raises(LabelError, match="target y is None"):
         fit("classifier", y=None)
     with pytest.raises(LabelError, match=r"NaN or infinity.*integer -1"):
@@ -354,6 +358,14 @@ def test_numbers_in_an_object_array_are_numbers() -> None:
         fit("classifier", y=np.array([0, np.nan, 2] * 10, dtype=object))
     with pytest.raises(LabelError, match=r"types NoneType, int.*pass -1"):
         fit("classifier", y=[0, None, 2] * 10)
+
+
+def test_strings_of_any_length_are_strings(tmp_path: Path) -> None:
+    names = np.array(["a", "b", "c"])[Y].astype(np.dtypes.StringDType())
+    model = fit("classifier", y=names)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load_model(tmp_path / "model").predict(X), model.predict(X))
 
 
 @of_each_backbone
