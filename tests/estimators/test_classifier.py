@@ -73,8 +73,9 @@ def test_what_minus_one_means() -> None:
         DATA.y.astype(float),
         DATA.y.astype(np.uint8),
         DATA.y * 1000 - 5,
+        DATA.y.astype(np.uint64) + np.uint64(2**63),
     ],
-    ids=["strings", "objects", "booleans", "minus and plus one", "floats", "bytes", "large"],
+    ids=["strings", "objects", "booleans", "minus and plus one", "floats", "bytes", "large", "hashes"],
 )
 def test_kinds_of_labels_come_back(labels: np.ndarray, tmp_path: Path) -> None:
     quick = SpectralMap(2, hidden_channels=(8,), max_steps=5, batch_size=64)

@@ -172,7 +172,10 @@ def class_list(classes: np.ndarray) -> dict[str, Any]:
 def class_array(saved: dict[str, Any]) -> np.ndarray:
     """What :func:`class_list` described."""
     kinds = {"integers": np.int64, "booleans": np.bool_, "floats": np.float64, "strings": np.str_}
-    return np.array(saved["values"], dtype=kinds[saved["kind"]])
+    kind, values = kinds[saved["kind"]], saved["values"]
+    if kind is np.int64 and max(values) > np.iinfo(np.int64).max:
+        kind = np.uint64  # such as hashes
+    return np.array(values, dtype=kind)
 
 
 def prefixed(prefix: str, arrays: Arrays) -> Arrays:
