@@ -7,6 +7,7 @@ import torch
 
 from gsparc._processes import World, entered
 from gsparc.datasets import make_blocks
+from gsparc.graph import Graph
 from gsparc.nn.spectral_map import SpectralNet
 from gsparc.ops.ritz import solve_ritz
 from gsparc.training import spectral
@@ -77,3 +78,13 @@ def test_each_distinct_node_is_computed_once() -> None:
 
     assert at_distinct(double, torch.tensor([7, 3, 7, 7]), 9).tolist() == [14, 6, 14, 14]
     assert asked == [[3, 7]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nodes_of_a_star_are_held_out_without_their_hub(seed: int) -> None:
+    star = Graph.from_edges([[0] * 99, list(range(1, 100))])
+    held = hold_out(star, 0.2, seed)
+    assert held is not None
+    assert 0 in held.train
+    assert len(held.nodes) == 20
+    assert hold_out(Graph.from_edges([[0, 1], [1, 2]], num_nodes=100), 0.2, seed) is None

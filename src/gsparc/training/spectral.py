@@ -25,6 +25,7 @@ __all__ = ["HeldOut", "SpectralTask", "at_distinct", "distinct_values", "hold_ou
 _REFERENCE_EDGES = 16_384
 _HELD_NODES = 2_000
 _HELD_NEIGHBOURS = 32
+_DRAWS = 10
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,22 @@ class HeldOut:
 def hold_out(graph: Graph, share: float, seed: int) -> HeldOut | None:
     """Hold out a share of the connected nodes; ``None`` when the graph is too small for it.
 
-    At most 2,000 nodes, so the cost of an evaluation does not depend on the size of the graph.
+    At most 2,000 nodes, so the cost of an evaluation does not depend on the size of the graph. Where hardly any of them
+    is linked to the others, as when the hub of a star is among them, they are drawn again.
     """
     rng = np.random.default_rng(seed)
     candidates = np.flatnonzero(np.diff(graph.indptr) > 0)
     count = min(round(share * len(candidates)), _HELD_NODES)
     if count < 5:
         return None
-    chosen = np.sort(rng.choice(candidates, size=count, replace=False))
-    is_held = np.zeros(graph.num_nodes, bool)
-    is_held[chosen] = True
-    return held_in(graph, chosen, np.flatnonzero(~is_held))
+    for _ in range(_DRAWS):
+        chosen = np.sort(rng.choice(candidates, size=count, replace=False))
+        is_held = np.zeros(graph.num_nodes, bool)
+        is_held[chosen] = True
+        held = held_in(graph, chosen, np.flatnonzero(~is_held))
+        if held is not None:
+            return held
+    return None
 
 
 def held_in(graph: Graph, nodes: np.ndarray, train: np.ndarray) -> HeldOut | None:
