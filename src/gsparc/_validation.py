@@ -101,6 +101,7 @@ _ADVICE = (
     ("nan", "Fill or drop missing values first, for example with sklearn.impute.SimpleImputer."),
     ("infinity", "Replace infinite values, or scale the column, before fitting."),
     ("convert string", "Turn text and categories into numbers first (TfidfVectorizer, OneHotEncoder)."),
+    ("array element with a sequence", "Spread lists over columns, one number a cell, and collect a lazy table first."),
     ("promoted", "Turn dates and durations into numbers first, such as days since the first one."),
     ("features, but", "Pass the same columns, in the same order, as in fit."),
 )

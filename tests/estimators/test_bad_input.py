@@ -73,6 +73,8 @@ def test_features_that_are_not_numbers(kind: str) -> None:
         fit(kind, np.array([["a", "b"]] * 30))
     with pytest.raises(FeatureError, match=r"promoted[\s\S]*Turn dates and durations into numbers"):
         fit(kind, pd.DataFrame({"day": pd.date_range("2026-01-01", periods=30), "size": X[:, 0]}))
+    with pytest.raises(FeatureError, match=r"with a sequence\. Spread lists over columns"):
+        fit(kind, pd.DataFrame({"vector": X.tolist()}))
     with pytest.raises(FeatureError, match=r"1D array|Reshape"):
         fit(kind, X[:, 0])
     with pytest.raises(FeatureError, match="0 feature"):
