@@ -33,6 +33,7 @@ __all__ = [
     "check_pair_ids",
     "check_positions",
     "check_rows_vary",
+    "check_scaled",
     "check_seen_ids",
     "check_share",
     "unlabelled_mask",
@@ -163,6 +164,12 @@ def _check_mapped(estimator: Any, X: Any, *, reset: bool) -> Any:
     return X
 
 
+_PRECISION = (
+    "Features are computed with in single precision, about seven digits: where values such as timestamps differ in "
+    "later digits only, subtract an offset from them first."
+)
+
+
 def check_rows_vary(X: Any) -> None:
     """Refuse features that are the same for every node: no map of them can tell nodes apart."""
     from gsparc._mapped import row_blocks
@@ -174,8 +181,16 @@ def check_rows_vary(X: Any) -> None:
     if not varies:
         raise FeatureError(
             f"all {X.shape[0]} rows of X are the same, so nothing in the features tells one node from another. "
-            "Pass features that differ between nodes. Features are computed with in single precision, about seven "
-            "digits: where values such as timestamps differ in later digits only, subtract an offset from them first."
+            f"Pass features that differ between nodes. {_PRECISION}"
+        )
+
+
+def check_scaled(factor: np.ndarray | None, num_nodes: int) -> None:
+    """Refuse features of which standardising leaves nothing: ``factor`` of each column is zero."""
+    if factor is not None and not factor.any():
+        raise FeatureError(
+            f"no column of X varies over its {num_nodes} rows by more than rounding, so nothing in the features tells "
+            f"one node from another. {_PRECISION} Values below 1e-36 want a larger unit."
         )
 
 

@@ -244,6 +244,15 @@ def test_features_that_tell_nothing_are_refused() -> None:
             tiny().fit(X, graph=BLOCKS.graph)
 
 
+def test_features_of_which_rounding_leaves_nothing_are_refused() -> None:
+    seconds = 1.7e9 + 10.0 * np.arange(240).reshape(120, 2)  # of some minutes: single precision has steps of 128
+    for X in (seconds, sp.csr_array(seconds), 1e-38 * BLOCKS.X):
+        with pytest.raises(FeatureError, match=r"no column of X varies .* subtract an offset .* larger unit"):
+            tiny().fit(X, graph=BLOCKS.graph)
+    beside = np.c_[seconds, BLOCKS.X]
+    assert np.isfinite(tiny().fit(beside, graph=BLOCKS.graph).transform(beside)).all()
+
+
 def test_diffusion_time_scales_the_columns(fitted: SpectralMap) -> None:
     scaled = tiny(diffusion_time=2.0).fit(BLOCKS.X, graph=BLOCKS.graph)
     mu = np.clip(1 - fitted.eigenvalues_, 0, None)

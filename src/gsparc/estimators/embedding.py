@@ -23,6 +23,7 @@ from gsparc._validation import (
     check_graph,
     check_name,
     check_rows_vary,
+    check_scaled,
     check_share,
 )
 from gsparc.estimators._base import (
@@ -279,6 +280,7 @@ class SpectralMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SavedEstima
             rows = rows_on(X, device)
         with timed("scaling"):
             self._scaling = Scaling.fit(rows)
+        check_scaled(self._scaling.factor, X.shape[0])
         features = FeatureSource(rows, self._scaling, device)
         self._train(X, features, operator, seed, device)
         self._finish(features, operator)
