@@ -89,17 +89,18 @@ def test_fit_and_predict(store: Path, folder: Path, inside, monkeypatch: pytest.
 
 
 def test_an_interrupted_fit_goes_on(store: Path, tmp_path: Path, inside, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gsparc import InputError
     from gsparc.storage import fitting
 
     def stopped(*_: object) -> None:
-        raise InputError("stopped")
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(fitting, "SMALL", 100)
     asked = ("fit", "--store", store, "-o", tmp_path / "model", "--max-steps", 20)
     with monkeypatch.context() as patch:
         patch.setattr(fitting, "_head", stopped)  # after the map
-        assert inside(*asked).returncode == 1
+        done = inside(*asked)
+    assert done.returncode == 130
+    assert f"kept in {tmp_path / '.model.fit'}. Go on with: gsparc" in done.stderr
     assert (tmp_path / ".model.fit" / "map").is_dir()
     done = inside(*asked, "--resume")
     assert done.returncode == 0, done.stderr

@@ -153,7 +153,8 @@ def test_label_is_for_fitting(inside, small: Path, tmp_path: Path) -> None:
     fails(inside("embed", small, "--label", "kind", "-o", tmp_path / "c.csv"), "names a column of nodes.parquet")
 
 
-def test_interrupt_is_status_130_and_leaves_nothing(small: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupt_leaves_nothing(small: Path, tmp_path: Path, kind: int, status: int) -> None:
     output = tmp_path / "coords.parquet"
     arguments = ["embed", small, "-o", output, "--max-steps", "1000000", "--components", "4"]
     process = subprocess.Popen(
@@ -161,12 +162,30 @@ def test_interrupt_is_status_130_and_leaves_nothing(small: Path, tmp_path: Path)
     )
     assert process.stderr is not None
     assert "fitting" in process.stderr.readline()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(kind)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert "error: interrupted" in errors
     assert "Traceback" not in errors
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sigterm_leaves_no_temporary_folder(tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gsparc", "reproduce", "links", "--smoke", "-q", "-o", str(tmp_path / "out")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    end = time.monotonic() + 120
+    while not list(temporary.glob("gsparc-*")) and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "error: interrupted" in errors
+    assert list(temporary.iterdir()) == []
 
 
 def test_an_unexpected_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
+from gsparc._processes import launched
 from gsparc._version import __version__
 from gsparc.cli import (
     cluster,
@@ -24,7 +26,7 @@ from gsparc.cli import (
     reproduce,
     serve,
 )
-from gsparc.cli.common import INTERRUPTED, write_error
+from gsparc.cli.common import INTERRUPTED, TERMINATED, write_error
 
 __all__ = ["app", "main"]
 
@@ -72,14 +74,37 @@ def _options(
     """Predictions for graph nodes that have no edges yet.
 
     Results go to standard output, progress to standard error; --json turns a result into one JSON document.
-    Exit status: 0 success, 1 a failure that the message explains, 2 wrong usage, 130 interrupted.
+    Exit status: 0 success, 1 a failure that the message explains, 2 wrong usage, 130 interrupted, 143 terminated.
     """
 
 
 def main() -> None:
     """Run the command line; always ends in ``SystemExit``."""
+    told = _interrupted_by_sigterm()
     try:
         app()
     except KeyboardInterrupt:  # outside of a command: while typer itself was loading
         write_error("interrupted.")
-        sys.exit(INTERRUPTED)
+        sys.exit(TERMINATED if told else INTERRUPTED)
+    except SystemExit as leave:
+        if told and leave.code == INTERRUPTED:
+            sys.exit(TERMINATED)
+        raise
+
+
+def _interrupted_by_sigterm() -> list[int]:
+    """Let SIGTERM (kill, timeout, a scheduler) end a command as Ctrl-C does, so that it tidies up; a second ends it.
+
+    The list that is returned holds the signal once it has come. Workers of torchrun keep to what that expects, and a
+    signal that whoever started this process wants to be ignored stays so.
+    """
+    told: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        told.append(number)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    if launched() is None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, interrupt)
+    return told

@@ -17,9 +17,21 @@ import typer
 from gsparc._processes import world
 from gsparc.exceptions import GsparcError
 
-__all__ = ["INTERRUPTED", "AsJson", "MaxSteps", "Seed", "command", "emit", "plain", "say", "write_error"]
+__all__ = [
+    "INTERRUPTED",
+    "TERMINATED",
+    "AsJson",
+    "MaxSteps",
+    "Seed",
+    "command",
+    "emit",
+    "plain",
+    "say",
+    "write_error",
+]
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # by Ctrl-C, in the shell's way of counting: 128 and the number of the signal
+TERMINATED = 143  # by SIGTERM
 P = ParamSpec("P")
 R = TypeVar("R")
 

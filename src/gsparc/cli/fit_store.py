@@ -36,7 +36,7 @@ def fit_from_store(
     from gsparc._processes import world
     from gsparc._runtime import resolve_device, stage_bar
     from gsparc._validation import check_memory, check_name
-    from gsparc.cli.fit_tables import prepare_state, state_of
+    from gsparc.cli.fit_tables import interrupts_keep, prepare_state, state_of
     from gsparc.storage import open_store
 
     start = time.perf_counter()
@@ -63,16 +63,17 @@ def fit_from_store(
             say(f"note: of more than {SMALL:,} nodes it will be {ABOUT}")
     state = state_of(output)
     prepare_state(state, resume, (lambda sentence: None) if quiet else say)
-    with stage_bar("fit", show=not quiet) as progress:
+    with interrupts_keep(state), stage_bar("fit", show=not quiet) as progress:
         model = model_of_store(store, settings, checkpoint=state, progress=progress)
         if model is None or not world().first:
             return  # one process writes
         progress("writing the model", 0.98)
     small, page = store.num_nodes <= SMALL, None
-    if small:
-        page = save_with_report(model, output, folder.absolute().name, None, (lambda _: None) if quiet else say)
-    else:
-        model.save(output, documents={})
+    with interrupts_keep(state):
+        if small:
+            page = save_with_report(model, output, folder.absolute().name, None, (lambda _: None) if quiet else say)
+        else:
+            model.save(output, documents={})
     shutil.rmtree(state, ignore_errors=True)
     document = {
         "model": str(output),

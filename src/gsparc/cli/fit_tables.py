@@ -6,6 +6,8 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import typer
 from gsparc._processes import world
 from gsparc.cli.common import INTERRUPTED, emit, say, write_error
 
-__all__ = ["TableOptions", "fit_tables", "measured_of", "save_with_report", "show_measured"]
+__all__ = ["TableOptions", "fit_tables", "interrupts_keep", "measured_of", "save_with_report", "show_measured"]
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,25 @@ def fit_tables(options: TableOptions) -> None:
     nodes, edges, columns, edge_columns = _read(options, tasks, note)
     tasks = tasks or (("classes", "links") if columns.target else ("links",))
     prepare_state(options.state, options.resume, note)
-    try:
+    with interrupts_keep(options.state):
         model = _fit(options, nodes, edges, columns, edge_columns, tasks)
         if not world().first:
             return  # one process writes
         page = save_with_report(model, options.output, options.name, options.report, note)
-    except KeyboardInterrupt:
-        kept = f"what is done is kept in {options.state}. Go on with: {_again()}"
-        write_error(f"interrupted; {kept if options.state.exists() else 'nothing was written.'}")
-        raise typer.Exit(INTERRUPTED) from None
     shutil.rmtree(options.state, ignore_errors=True)
     found = _document(model, options, page, time.perf_counter() - start)
     emit(found, options.as_json, _show_briefly if options.quiet else _show)
+
+
+@contextmanager
+def interrupts_keep(state: Path) -> Iterator[None]:
+    """An interrupted fit says where what is done is kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"what is done is kept in {state}. Go on with: {_again()}"
+        write_error(f"interrupted; {kept if state.exists() else 'nothing was written.'}")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _again() -> str:
