@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,6 +39,22 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_graph(tmp_path_factory.mktemp("graph"))
 
 
+def check_advice(command: str, told: str) -> None:
+    """Options that an error names are options of the command, or of the one that is named before them."""
+    from gsparc.cli.app import _COMMANDS
+    from gsparc.cli.common import options_of
+
+    options = {module.NAME: options_of(module.run) | {"--help"} for module in _COMMANDS}
+    if command not in options or "No such option" in told:
+        return
+    told = re.sub(r"(pip install|ray start|torchrun)[^.,;]*", "", " ".join(told.split()))
+    of = command
+    for other, option in re.findall(r"gsparc ([a-z]+)|(?<![\w-])(--[a-z][a-z-]*)", told):
+        of = other if other in options else of
+        known = options[of] | options[command]
+        assert not option or option in known, f"{of} has no {option}, but its error names it: {told}"
+
+
 @pytest.fixture(scope="module")
 def inside() -> Iterator[Run]:
     """The same without a new process, which saves the seconds that torch takes to load."""
@@ -47,6 +64,8 @@ def inside() -> Iterator[Run]:
 
     def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "100", "TERM": "dumb"})
+        if result.exit_code:
+            check_advice(str(arguments[0]), result.stderr.rpartition("error: ")[2])
         return subprocess.CompletedProcess([*map(str, arguments)], result.exit_code, result.stdout, result.stderr)
 
     logger = logging.getLogger("gsparc")

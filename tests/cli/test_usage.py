@@ -46,6 +46,7 @@ def test_help_is_quick_and_lists_the_commands(gsparc) -> None:
     assert time.perf_counter() - start < 3.0  # 0.2 s on an idle machine; torch alone would take longer
     assert done.returncode == 0
     assert all(name in done.stdout for name in COMMANDS)
+    assert "Exit status: 0 success" in done.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)

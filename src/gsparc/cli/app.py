@@ -32,7 +32,6 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="gsparc",
-    help="Predictions for graph nodes that have no edges yet.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

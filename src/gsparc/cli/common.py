@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 import typer
 
@@ -25,6 +25,7 @@ __all__ = [
     "Seed",
     "command",
     "emit",
+    "options_of",
     "plain",
     "say",
     "write_error",
@@ -59,13 +60,14 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(1) from None
         except (GsparcError, OSError, MemoryError) as error:
             _reraise_when_debugging(error)
-            write_error(_sentence(error))
+            write_error(_sentence(error, function))
             raise typer.Exit(1) from None
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):
                 raise  # wrong usage, or a wish to leave: typer's own business
             _reraise_when_debugging(error)
-            write_error(f"unexpected {type(error).__name__}: {_sentence(error)} (GSPARC_DEBUG=1 shows where it arose)")
+            told = f"unexpected {type(error).__name__}: {_sentence(error, function)}"
+            write_error(f"{told} (GSPARC_DEBUG=1 shows where it arose)")
             raise typer.Exit(1) from None
 
     return wrapped
@@ -76,12 +78,32 @@ def _reraise_when_debugging(error: BaseException) -> None:
         raise error
 
 
-def _sentence(error: BaseException) -> str:
+def options_of(function: Callable[..., Any]) -> set[str]:
+    """Long names of the options that a command takes."""
+    hints = get_type_hints(function, include_extras=True).values()
+    about = [info for hint in hints for info in getattr(hint, "__metadata__", ())]
+    # typer.Option takes a default first, so within Annotated that is where the first name stands
+    names = [
+        name for info in about for name in (getattr(info, "default", None), *(getattr(info, "param_decls", ()) or ()))
+    ]
+    return {name for name in names if isinstance(name, str) and name.startswith("--")}
+
+
+def _sentence(error: BaseException, function: Callable[..., Any]) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory for this; try fewer nodes, features or components."
     text = " ".join(str(error).split()) or type(error).__name__
-    # The library speaks of its argument; here it is an option.
-    return re.sub(r"\bdevice='(\w[\w:]*)'", r"--device \1", text) if isinstance(error, GsparcError) else text
+    return _with_options(text, options_of(function)) if isinstance(error, GsparcError) else text
+
+
+def _with_options(text: str, options: set[str]) -> str:
+    """The library speaks of its arguments (``device='cpu'``, ``label=``); here those are options, if there is one."""
+
+    def option(match: re.Match[str]) -> str:
+        name = f"--{match[1].replace('_', '-')}"
+        return f"{name} {match[2] or match[3] or ''}".rstrip() if name in options else match[0]
+
+    return re.sub(r"\b([a-z_]+)=(?:'([^']*)'|(\w[\w.:+-]*\w|\w|))", option, text)
 
 
 def write_error(sentence: str) -> None:

@@ -21,6 +21,12 @@ def run(
     export: Annotated[
         Path | None, typer.Option("--export", metavar="DIR", help="Write nodes.csv and edges.csv of NAME there.")
     ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label", metavar="COLUMN", help="Where NAME is a folder of tables: the column with the classes."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the data sets that have a name, and whether their files are on this machine; or write one as two tables.
@@ -31,10 +37,12 @@ def run(
     """
     from gsparc.datasets import data_folders, list_datasets
 
+    if label is not None and export is None:
+        raise typer.BadParameter("it goes with a name and --export DIR.", param_hint="--label")
     if (name is None) != (export is None):
         raise typer.BadParameter("a name and --export DIR go together.", param_hint="--export")
     if name is not None and export is not None:
-        _export(name, export, folder, as_json)
+        _export(name, export, folder, label, as_json)
         return
     document = {
         "datasets": [asdict(entry) for entry in list_datasets(folder)],
@@ -43,12 +51,12 @@ def run(
     emit(document, as_json, _show)
 
 
-def _export(name: str, target: Path, folder: Path | None, as_json: bool) -> None:
+def _export(name: str, target: Path, folder: Path | None, label: str | None, as_json: bool) -> None:
     from gsparc.cli.files import check_output
     from gsparc.datasets import load_dataset
     from gsparc.datasets.writing import export_tables
 
-    data = load_dataset(name, folder=folder, allow_pickle_sources=False)
+    data = load_dataset(name, folder=folder, allow_pickle_sources=False, label=label)
     check_output(target, table=False)  # makes the folder: only for a data set that is there
     document = {"dataset": data.name, "nodes_rows": data.graph.num_nodes, "edges_rows": data.graph.num_edges}
     document |= export_tables(data, target)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from gsparc.cli.common import AsJson, command, emit, say
-from gsparc.cli.table_models import ModelFolder, load_table_model, show_facts
+from gsparc.cli.table_models import EdgeSource, EdgeTarget, ModelFolder, load_table_model, show_facts
 
 NAME = "grow"
 
@@ -22,6 +22,8 @@ def run(
     edges: Annotated[
         Path | None, typer.Option("--edges", metavar="FILE", help="Their edges, to known nodes and among themselves.")
     ] = None,
+    edge_source: EdgeSource = None,
+    edge_target: EdgeTarget = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Another folder for the grown model.")
     ] = None,
@@ -45,7 +47,8 @@ def run(
     check_target(target)
     model = load_table_model(model_folder)
     table = read_more_rows(nodes, model, what="nodes")
-    document = model.grow(table, None if edges is None else read_more_edges(edges, model.edge_columns)[0])
+    joining = () if edges is None else read_more_edges(edges, model.edge_columns, edge_source, edge_target)
+    document = model.grow(table, *joining)
     bad, ids = document.pop("bad"), document.pop("bad_ids")
     for note in document["edge_notes"]:
         say(f"note: {note}")

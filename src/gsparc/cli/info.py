@@ -17,6 +17,10 @@ def run(
     source: Annotated[
         str, typer.Argument(metavar="MODEL_OR_DATA", help="A model folder, a store, or a data set's name or path.")
     ],
+    label: Annotated[
+        str | None,
+        typer.Option("--label", metavar="COLUMN", help="Of a folder of tables: the column with the classes."),
+    ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Of a store: read every file and compare its checksum.")
     ] = False,
@@ -30,10 +34,12 @@ def run(
     from gsparc.model_store import is_model_folder
 
     path = Path(source).expanduser()
+    if label is not None and (is_store(path) or is_model_folder(path)):
+        raise typer.BadParameter("it is for a folder of tables; here the classes are settled.", param_hint="--label")
     if is_store(path):
         emit(_describe_store(path, verify), as_json, _show)
         return
-    emit(_describe_model(path) if is_model_folder(path) else _try_data(source, path), as_json, _show)
+    emit(_describe_model(path) if is_model_folder(path) else _try_data(source, path, label), as_json, _show)
 
 
 def _describe_store(path: Path, verify: bool) -> dict[str, Any]:
@@ -115,13 +121,15 @@ def _describe_table_model(path: Path, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _try_data(source: str, path: Path) -> dict[str, Any]:
+def _try_data(source: str, path: Path, label: str | None) -> dict[str, Any]:
     """A data set; where there is none, the error says what else was looked for."""
-    from gsparc.exceptions import DataNotFoundError, InputError, UnknownNameError
+    from gsparc.exceptions import DataNotFoundError, InputError, LabelError, UnknownNameError
 
     written = "as 'gsparc fit -o' writes it, or a store, as 'gsparc ingest -o' writes it"
     try:
-        return _describe_data(source)
+        return _describe_data(source, label)
+    except LabelError:
+        raise  # it is a data set
     except (DataNotFoundError, InputError, UnknownNameError) as error:
         if path.exists():
             also = f"Nor is it a model folder, {written}."
@@ -142,12 +150,12 @@ def _spectrum(values: Any) -> dict[str, Any]:
     }
 
 
-def _describe_data(source: str) -> dict[str, Any]:
+def _describe_data(source: str, label: str | None) -> dict[str, Any]:
     import numpy as np
 
     from gsparc.datasets import load_dataset
 
-    data = load_dataset(source, allow_pickle_sources=False)
+    data = load_dataset(source, allow_pickle_sources=False, label=label)
     graph = data.graph
     neighbours = np.diff(graph.indptr)
     count, component = graph.connected_components()

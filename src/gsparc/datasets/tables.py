@@ -159,12 +159,12 @@ def _looks_like_classes(column: pa.ChunkedArray) -> bool:
 
 
 def encode_labels(
-    column: pa.ChunkedArray, name: str, *, negative: bool = False
+    column: pa.ChunkedArray, name: str, *, negative: bool = False, advice: str = "Pass label= to name another column."
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Classes as 0, 1, ... in sorted order of their values, -1 where missing; and their names.
 
     Among whole numbers -1 is no class and less than that an error, unless ``negative`` ones are classes too. True and
-    false are called ``true`` and ``false``.
+    false are called ``true`` and ``false``. ``advice`` ends the error about a column that holds no classes.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -176,13 +176,12 @@ def encode_labels(
         present &= np.isfinite(values) & (negative | (values != -1))
         if not negative and (values[present] < 0).any():
             raise LabelError(
-                f"column {name!r} holds the class {values[present].min():g}; classes are 0 or more, -1 is "
-                "unlabelled. Pass strings, or label= (--label) to name another column."
+                f"column {name!r} holds the class {values[present].min():g}; classes are strings, or numbers of 0 or "
+                f"more, and -1 is unlabelled. {advice}"
             )
         if not np.array_equal(values[present], np.trunc(values[present])):
             raise LabelError(
-                f"column {name!r} holds numbers that are not whole; classes are strings or whole numbers. "
-                "Pass label= (--label) to name another column."
+                f"column {name!r} holds numbers that are not whole; classes are strings or whole numbers. {advice}"
             )
         values = np.where(present, values, 0).astype(np.int64)
     else:

@@ -125,7 +125,7 @@ class StoreModel(TableModel):
         """Coordinates of rows, ``[m, k]``."""
         return coordinates_of(self.spectral, self.features(table)[0])
 
-    def grow(self, nodes: Any, edges: Any = None) -> dict[str, Any]:
+    def grow(self, nodes: Any, edges: Any = None, edge_columns: Any = None) -> dict[str, Any]:
         """Not offered: a store is ingested again."""
         raise InputError("a model of a store does not grow. Ingest the tables with the new rows, and fit again.")
 

@@ -15,12 +15,15 @@ from gsparc.tables.joining import Ids, join_edges, node_ids
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from gsparc.tables.columns import EdgeColumns
     from gsparc.tables.model import TableModel
 
 __all__ = ["grow_model"]
 
 
-def grow_model(model: TableModel, nodes: pa.Table, edges: pa.Table | None) -> dict[str, Any]:
+def grow_model(
+    model: TableModel, nodes: pa.Table, edges: pa.Table | None, edge_columns: EdgeColumns | None = None
+) -> dict[str, Any]:
     """See :meth:`~gsparc.tables.model.TableModel.grow`."""
     ids = _fresh_ids(model, nodes)
     known = model.find(ids) >= 0
@@ -34,7 +37,7 @@ def grow_model(model: TableModel, nodes: pa.Table, edges: pa.Table | None) -> di
     everyone = np.concatenate([model.node_ids, ids[rows]]) if len(rows) else None
     joined = None
     if edges is not None:
-        columns = edge_columns_like(model.edge_columns, edges)
+        columns = edge_columns or edge_columns_like(model.edge_columns, edges)
         joined = join_edges(edges, columns, Ids(model.node_ids if everyone is None else everyone), need=False)
     ends: Any = None
     if joined is not None and len(joined):
@@ -84,7 +87,7 @@ def _fresh_ids(model: TableModel, nodes: pa.Table) -> NDArray[Any]:
             f"the id {str(strange)!r} came in column {name!r}, but the ids of this model are whole numbers. Write it "
             "as one, or drop the row."
         )
-    return node_ids(nodes.set_column(nodes.column_names.index(name), name, brought), name)
+    return node_ids(nodes.set_column(nodes.column_names.index(name), name, brought), name, advice="")
 
 
 def _strangers(model: TableModel, nodes: pa.Table, rows: NDArray[np.int64]) -> dict[str, int]:

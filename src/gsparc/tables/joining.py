@@ -36,8 +36,11 @@ __all__ = [
 Ints = NDArray[np.int64]
 
 
-def node_ids(table: pa.Table, name: str | None) -> NDArray[Any]:
-    """Ids of the rows, unique and none missing; row numbers from 0 where there is no column for them."""
+def node_ids(table: pa.Table, name: str | None, *, advice: str = ", or name another column with --id") -> NDArray[Any]:
+    """Ids of the rows, unique and none missing; row numbers from 0 where there is no column for them.
+
+    ``advice`` is what else may be done about a column that will not do; nothing where a model has settled which it is.
+    """
     if name is None:
         return np.arange(table.num_rows, dtype=np.int64)
     column = text_values(table[name])
@@ -45,15 +48,15 @@ def node_ids(table: pa.Table, name: str | None) -> NDArray[Any]:
         rows = np.flatnonzero(np.asarray(column.is_null()))
         raise InputError(
             f"{len(rows)} row(s) of the node table have no id in column {name!r}: {_places(table, rows)}. "
-            "Give each row an id or drop it, or name another column with --id."
+            f"Give each row an id or drop it{advice}."
         )
     repeated = _repeats(column)
     if repeated:
         shown = "; ".join(f"{value!r} in {_places(table, rows)}" for value, rows in list(repeated.items())[:3])
         raise InputError(
             f"{len(repeated):,} id(s) in column {name!r} of the node table stand in more than one row: {shown}"
-            f"{'; ...' if len(repeated) > 3 else ''}. Each node needs an id of its own: drop or rename the others, or "
-            "name another column with --id."
+            f"{'; ...' if len(repeated) > 3 else ''}. Each node needs an id of its own: drop or rename the others"
+            f"{advice}."
         )
     try:
         return as_node_ids(column)
@@ -254,10 +257,11 @@ class Labels:
     names: NDArray[Any]  # strings, or int64 where the column holds whole numbers
 
 
-def read_labels(table: pa.Table, name: str) -> Labels:
+def read_labels(table: pa.Table, name: str, *, advice: str = "Name another with --target.") -> Labels:
     """The classes in a column; whole numbers stay numbers, -1 among them is a class, and what is missing is none.
 
-    True and false are called ``true`` and ``false``, whether a column holds truth values or their names.
+    True and false are called ``true`` and ``false``, whether a column holds truth values or their names. ``advice``
+    ends the error about a column that holds no classes.
 
     Examples
     --------
@@ -272,10 +276,8 @@ def read_labels(table: pa.Table, name: str) -> Labels:
 
     column = text_values(table[name])
     if pa.types.is_nested(column.type) or pa.types.is_temporal(column.type):
-        raise LabelError(
-            f"column {name!r} holds {column.type}; classes are strings or whole numbers. Name another with --target."
-        )
-    codes, names = encode_labels(_with_one_truth(column), name, negative=True)
+        raise LabelError(f"column {name!r} holds {column.type}; classes are strings or whole numbers. {advice}")
+    codes, names = encode_labels(_with_one_truth(column), name, negative=True, advice=advice)
     numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     return Labels(codes, names.astype(np.int64) if numeric and len(names) else names)
 

@@ -322,12 +322,15 @@ class TableModel:
         """How well the model does on labelled rows; ``links``: their true links (rows, positions), to be ranked."""
         return evaluate_model(self, table, coverage=coverage, links=links)
 
-    def grow(self, nodes: pa.Table, edges: pa.Table | None = None) -> dict[str, Any]:
+    def grow(
+        self, nodes: pa.Table, edges: pa.Table | None = None, edge_columns: EdgeColumns | None = None
+    ) -> dict[str, Any]:
         """Let new rows join with their classes and edges, without retraining.
 
-        Returns counts, and how much the new rows differ from those of the fit.
+        ``edge_columns`` are the columns of ``edges``; default: those of the fit, or guessed. Returns counts, and how
+        much the new rows differ from those of the fit.
         """
-        return grow_model(self, nodes, edges)
+        return grow_model(self, nodes, edges, edge_columns)
 
     def take_over(self, ids: NDArray[Any], X: Any, edges: Any = None) -> None:
         """Add rows that have joined the estimators to ids, picture and edges."""
@@ -344,7 +347,8 @@ class TableModel:
         """Class numbers of labelled rows: -1 for none, -2 for a class that the model does not know."""
         if self.columns.target is None or self.class_names is None or self.columns.target not in table.column_names:
             return np.full(table.num_rows, -1)
-        found = read_labels(table, self.columns.target)
+        known = f"The classes of this model are such as {str(self.class_names[0])!r}."
+        found = read_labels(table, self.columns.target, advice=known)
         place = {str(name): code for code, name in enumerate(self.class_names.tolist())}
         codes = np.array([place.get(str(name), -2) for name in found.names.tolist()] + [-1], np.int64)
         return codes[found.codes]
