@@ -19,10 +19,22 @@ def cannot_write(path: Path, error: OSError, what: str = "") -> OutputError:
 
 
 def refuse_overwriting(output: Path, inputs: Iterable[str | os.PathLike[str] | None]) -> None:
-    """An OutputError where ``output`` is one of the files that are read: the user's own data would be lost."""
+    """An OutputError where ``output`` is one of the files that are read, or a folder that holds one of them.
+
+    The user's own data would be lost: an output that is a folder replaces what was there as a whole.
+    """
+    if not output.exists():
+        return
     for path in inputs:
-        if path is not None and os.path.exists(path) and output.exists() and os.path.samefile(output, path):
+        if path is None or not os.path.exists(path):
+            continue
+        if os.path.samefile(output, path):
             raise OutputError(f"{output} would be written over, but it is read ({path}). Choose another name.")
+        if output.is_dir() and Path(path).resolve().is_relative_to(output.resolve()):
+            raise OutputError(
+                f"{output} would be replaced as a whole, but {path} in it is read and would be lost. Choose another "
+                "folder, or move the file."
+            )
 
 
 def write_atomically(path: Path, write: Callable[[Path], object], what: str = "") -> Path:

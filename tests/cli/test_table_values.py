@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,50 @@ def test_no_input_is_written_over(fit, inside, tmp_path: Path) -> None:
         assert "would be written over, but it is read" in done.stderr
     assert {path: path.read_bytes() for path in kept} == kept
     assert (tmp_path / "new.rejects.csv").read_bytes() == kept[nodes]
+
+
+def test_a_folder_that_holds_an_input_is_not_replaced(fit, inside, tmp_path: Path) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    fit(rows(ids), ring(ids))
+    model, store = tmp_path / "model", tmp_path / "store"
+    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    assert inside("ingest", "--nodes", nodes, "--edges", edges, "-q", "-o", store).returncode == 0
+    for folder in (model, store):
+        shutil.copy(nodes, folder)
+    shutil.copytree(store, model / "store")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for asked in (
+        ("fit", "--nodes", model / "nodes.csv", "--edges", edges, "-o", model),
+        ("fit", "--nodes", model / "*.csv", "--edges", edges, "-o", model),
+        ("fit", "--store", model / "store", "-o", model),
+        ("grow", model, "--nodes", model / "nodes.csv"),
+        ("ingest", "--nodes", store / "nodes.csv", "--edges", edges, "-o", store),
+        ("ingest", "--nodes", store / "nodes.csv", "--edges", edges, "-o", store, "--fresh"),
+    ):
+        done = inside(*asked)
+        assert done.returncode == 1, asked
+        assert "would be replaced as a whole, but" in done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_report_or_an_export_is_written_over_nothing_that_is_read(fit, inside, tmp_path: Path) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    fit(rows(ids), ring(ids))
+    model, nodes, edges = tmp_path / "model", tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for report, words in (
+        (nodes, "would be written over, but it is read"),
+        (edges, "would be written over, but it is read"),
+        (model / "config.json", "among the files of the model"),
+        (model, "is a folder"),
+        (nodes / "report.html", "cannot write"),
+    ):
+        done = inside("fit", "--nodes", nodes, "--edges", edges, "-o", model, "--report", report)
+        assert done.returncode == 1
+        assert words in done.stderr
+        assert "reading the columns" not in done.stderr  # before the fit
+    for output, words in ((model / "config.json", "would be written over, but it is read"), (model, "is a folder")):
+        done = inside("export", model, "--onnx", "-o", output)
+        assert done.returncode == 1
+        assert words in done.stderr
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gsparc.exceptions import InputError, MissingExtraError
+from gsparc.exceptions import InputError, MissingExtraError, OutputError
 from gsparc.integrations import ray as engine
 from gsparc.integrations.ray import predict_on_ray
 from gsparc.tables.columns import guess_columns, guess_edge_columns
 from gsparc.tables.model import TableModel
+from gsparc.tables.parts import SUCCESS, part_name
 from gsparc.tables.scoring import Tally
 from gsparc.tables.streaming import predict_file
 
@@ -120,3 +121,16 @@ def test_without_ray_the_install_command_is_named(
     with pytest.raises(MissingExtraError, match=r"pip install 'gsparc\[ray\]'"):
         predict_on_ray(folder / "model", folder / "in", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_output_that_is_read_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # refused before Ray is looked for
+    (out := tmp_path / "out").mkdir()
+    pq.write_table(pa.table({"id": [1]}), out / part_name(0))
+    (out / SUCCESS).write_text('{"gsparc_version": "0.1.0"}')
+    with pytest.raises(OutputError, match="would be replaced as a whole"):
+        predict_on_ray("model", out / part_name(0), out)
+    rejects = tmp_path / "new.rejects.csv"
+    rejects.write_text("id\n1\n")
+    with pytest.raises(OutputError, match="would be written over"):
+        predict_on_ray("model", rejects, tmp_path / "new")

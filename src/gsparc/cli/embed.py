@@ -111,10 +111,12 @@ def check_sources(
     if model is not None and label is not None:
         raise typer.BadParameter("--label is for fitting; a saved model knows its features.", param_hint="--label")
     if model_out is not None:
+        from gsparc._files import refuse_overwriting
         from gsparc.cli.files import check_output
         from gsparc.model_store import check_target
 
         check_target(model_out)
+        refuse_overwriting(model_out, [data, new])
         check_output(model_out.parent, table=False)
 
 

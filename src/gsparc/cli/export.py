@@ -31,10 +31,15 @@ def run(
     """
     if not onnx:
         raise typer.BadParameter("say which format: --onnx.", param_hint="--onnx")
+    from gsparc._files import refuse_overwriting
     from gsparc.cli.files import check_output
+    from gsparc.exceptions import OutputError
     from gsparc.integrations.onnx import export_onnx
 
     target = output or model_folder.absolute().parent / f"{model_folder.name}.onnx"
+    if target.is_dir():
+        raise OutputError(f"{target} is a folder. Pass the name of a file, such as model.onnx.")
+    refuse_overwriting(target, model_folder.iterdir() if model_folder.is_dir() else ())
     check_output(target.absolute().parent, table=False)
     document: dict[str, Any] = {"model": str(model_folder), "output": str(target)}
     found = export_onnx(_estimator(model_folder), target)

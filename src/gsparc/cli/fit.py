@@ -149,7 +149,7 @@ def run(
         said |= {"--edge-target": edge_target, "--edge-weight": edge_weight}
         said |= {"--holdout": holdout}
         refuse_beside_a_store(said, {"--report": report, "--evaluate": evaluate})
-        check_folder(output)
+        check_folder(output, [store])
     else:
         check_usage(dataset, nodes, edges, recipe, backbone)
         said = {"--id": id_column, "--text": text, "--numeric": numeric, "--categorical": categorical, "--group": group}
@@ -180,7 +180,6 @@ def run(
     if nodes is not None and edges is not None and recipe is None:
         from gsparc.cli.fit_tables import TableOptions, fit_tables
 
-        check_folder(output)
         with _notes(quiet):
             fit_tables(
                 TableOptions(
@@ -214,7 +213,7 @@ def run(
         return
     start = time.perf_counter()
     followed = None if recipe is None else _recipe(recipe)
-    check_folder(output)
+    check_folder(output, [nodes, edges, None if dataset is None else Path(dataset)])
     with _notes(quiet) as note:
         data = _load(dataset, nodes, edges, target, None if followed is None else followed.dataset, note)
         common = {"device": device, "random_state": seed, "verbose": int(not quiet), "index_memory": index_memory}

@@ -116,13 +116,17 @@ def _several(given: list[str], names: list[str]) -> list[str]:
 def _read(options: TableOptions, tasks: tuple[str, ...], note: Any) -> tuple[Any, Any, Any, Any]:
     """The two tables, and what their columns are; all of it said before work starts."""
     from gsparc._runtime import resolve_device
+    from gsparc.cli.fit_usage import check_folder, check_report
     from gsparc.tables.columns import guess_columns, role_lines, sample_ends
     from gsparc.tables.fitting import FitSettings, check_settings
     from gsparc.tables.reading import read_table, table_files, typed
     from gsparc.tables.typing import typed_nodes
 
-    for path, what in ((options.nodes, "nodes"), (options.edges, "edges")):
-        table_files(path, what=what)  # says what is missing before anything is read
+    # says what is missing before anything is read
+    files = [*table_files(options.nodes, what="nodes"), *table_files(options.edges, what="edges")]
+    check_folder(options.output, files)
+    if options.report is not None:
+        check_report(options.report, options.output, files)
     resolve_device(options.device)
     note(f"loading {options.nodes} and {options.edges}")
     written = read_table(options.nodes, what="nodes", written=None)

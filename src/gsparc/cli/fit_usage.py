@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import typer
 __all__ = [
     "BACKBONES",
     "check_folder",
+    "check_report",
     "check_usage",
     "check_values",
     "refuse_beside_a_store",
@@ -89,10 +91,29 @@ def check_values(backbone: str | None, index_memory: str | None) -> None:
         check_memory("--index-memory", index_memory)
 
 
-def check_folder(output: Path) -> None:
-    """Refuse a folder that cannot be written, or that holds something else, before the fit."""
+def check_folder(output: Path, inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse a folder that cannot be written, or that holds something else or an input, before the fit."""
+    from gsparc._files import refuse_overwriting
     from gsparc.cli.files import check_output
     from gsparc.model_store import check_target
 
     check_target(output)
+    refuse_overwriting(output, inputs)
     check_output(output.parent, table=False)
+
+
+def check_report(report: Path, output: Path, inputs: Iterable[Path]) -> None:
+    """Refuse a report that cannot be written, or would be written over an input or a file of the model."""
+    from gsparc._files import refuse_overwriting
+    from gsparc.cli.files import check_output
+    from gsparc.exceptions import OutputError
+
+    if report.is_dir():
+        raise OutputError(f"the report {report} is a folder. Pass the name of a file, such as report.html.")
+    refuse_overwriting(report, inputs)
+    if report.absolute().parent.resolve() != output.resolve():
+        check_output(report.absolute().parent, table=False)
+    elif report.suffix.lower() != ".html":
+        raise OutputError(
+            f"the report {report} would stand among the files of the model. Pass a name that ends in .html."
+        )

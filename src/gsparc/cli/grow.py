@@ -37,14 +37,19 @@ def run(
 
     Example:  gsparc grow model --nodes more.parquet --edges more_edges.parquet
     """
+    from gsparc._files import refuse_overwriting
     from gsparc.model_store import check_target
-    from gsparc.tables.reading import Reject, place_of
+    from gsparc.tables.reading import Reject, place_of, table_files
     from gsparc.tables.typing import read_more_edges, read_more_rows
-    from gsparc.tables.writing import RejectsFile, all_rejected
+    from gsparc.tables.writing import RejectsFile, all_rejected, rejects_path
 
     start = time.perf_counter()
     target = output or model_folder
     check_target(target)
+    beside = target.absolute().parent / f"{target.name}.grow"
+    files = [*table_files(nodes), *(() if edges is None else table_files(edges, what="edges"))]
+    for written in (target, rejects_path(beside)):
+        refuse_overwriting(written, files)
     model = load_table_model(model_folder)
     table = read_more_rows(nodes, model, what="nodes")
     joining = () if edges is None else read_more_edges(edges, model.edge_columns, edge_source, edge_target)
@@ -52,7 +57,7 @@ def run(
     bad, ids = document.pop("bad"), document.pop("bad_ids")
     for note in document["edge_notes"]:
         say(f"note: {note}")
-    with RejectsFile(target.absolute().parent / f"{target.name}.grow") as rejects:
+    with RejectsFile(beside) as rejects:
         for row, reason in bad.items():
             file, number = place_of(table, row)
             rejects.add(Reject(file or str(nodes), number, ids[row], reason))

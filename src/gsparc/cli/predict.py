@@ -127,9 +127,10 @@ def _in_this_process(
     folder: Path, rows: Path, output: Path, edges: Path | None, source: str | None, target: str | None
 ) -> Callable[..., dict[str, Any]]:
     from gsparc._files import refuse_overwriting
-    from gsparc.tables.writing import TableWriter
+    from gsparc.tables.writing import TableWriter, rejects_path
 
-    refuse_overwriting(output, [edges])
+    for written in (output, rejects_path(output)):
+        refuse_overwriting(written, [edges])
     TableWriter(output)  # refuses a name that cannot be written before anything is loaded
     # mapped as Ray's workers have it: where numbers lie in memory decides how some products round
     model = load_table_model(folder, mapped=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gsparc._files import refuse_overwriting
 from gsparc._optional import import_optional
 from gsparc._validation import check_count
 from gsparc.exceptions import GsparcError, InputError
@@ -28,7 +29,7 @@ from gsparc.tables.parts import check_parts_target, parts_folder, publish_parts
 from gsparc.tables.reading import Reject, table_files
 from gsparc.tables.scoring import Job, Outcome, Scorer, Tally
 from gsparc.tables.units import Unit, cut_units
-from gsparc.tables.writing import RejectsFile, all_rejected
+from gsparc.tables.writing import RejectsFile, all_rejected, rejects_path
 
 __all__ = ["predict_on_ray"]
 
@@ -95,6 +96,8 @@ def predict_on_ray(
     start = time.perf_counter()
     files = table_files(source, what="rows")
     target = check_parts_target(output)
+    for written in (target, rejects_path(output)):
+        refuse_overwriting(written, [*files, edges])
     if workers is not None:
         check_count("workers", workers, 1)
     with RejectsFile(output) as rejects, parts_folder(target) as folder:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from gsparc._files import write_text
+from gsparc._files import refuse_overwriting, write_text
 from gsparc._store import FORMAT_VERSION, STORE, WORK, Store, file_checksum, open_store
 from gsparc._validation import check_memory, check_name, check_share
 from gsparc._version import __version__
@@ -105,6 +105,7 @@ def ingest(
     check_name("dangling", settings.dangling, ("error", "drop"))
     check_share("holdout", settings.holdout, high=0.8)
     files = {"nodes": table_files(nodes, what="nodes"), "edges": table_files(edges, what="edges")}
+    refuse_overwriting(Path(output), [file for several in files.values() for file in several])
     run = _Run(files, Path(output), settings, stage, progress)
     run.prepare(fresh)
     try:
