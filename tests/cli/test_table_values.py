@@ -236,3 +236,17 @@ def test_a_report_or_an_export_is_written_over_nothing_that_is_read(fit, inside,
         assert done.returncode == 1
         assert words in done.stderr
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_classes_that_hardly_two_rows_share(fit, inside, tmp_path: Path) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    nodes = [{**row, "cls": f"c{i // 2 if i < 20 else i}"} for i, row in enumerate(rows(ids))]
+    _, told = fit(nodes, ring(ids), "-v")
+    assert " ".join(told.split()).count("column 'cls' has 30 classes in 40 rows") == 1
+    assert "nearly every label" not in told  # the estimators' own words for it
+    assert "UserWarning" not in told
+    write(tmp_path / "nodes.csv", [{**row, "cls": i} for i, row in enumerate(rows(ids))])
+    files = ("--nodes", tmp_path / "nodes.csv", "--edges", tmp_path / "edges.csv", "--target", "cls")
+    done = inside("fit", *files, "--id", "id", *FIT, "-o", tmp_path / "other")
+    assert done.returncode == 1
+    assert "column 'cls' has another class in each of its 40 rows" in done.stderr

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,15 @@ def test_json_never_holds_nan() -> None:
     value = {"a": np.float32(0.5), "b": [float("nan"), np.array([1, 2])], 3: Path("x"), "c": np.bool_(True)}
     expected = {"a": 0.5, "b": [None, [1, 2]], "3": "x", "c": True}
     assert json.loads(json.dumps(plain(value), allow_nan=False)) == expected
+
+
+def test_warnings_are_notes_and_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    @command
+    def warns() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            for _ in range(2):
+                warnings.warn("this is\nodd", UserWarning, stacklevel=1)
+
+    warns()
+    assert capsys.readouterr().err == "note: this is odd\n"

@@ -418,3 +418,13 @@ def test_extreme_but_finite_features_are_survived() -> None:
     wild[:, 1] *= 1e-30
     model = fit("map", wild)
     assert np.isfinite(model.transform(wild)).all()
+
+
+def test_labels_that_are_ids_are_warned_of_in_our_words() -> None:
+    from gsparc.estimators._labels import encode_labels, many_classes_known
+
+    with pytest.warns(UserWarning, match="30 of them for 30 labelled nodes. If y holds measurements or ids"):
+        classes, _ = encode_labels(np.arange(30))
+    assert len(classes) == 30
+    with many_classes_known():
+        encode_labels(np.arange(30))  # a warning would be an error here

@@ -9,7 +9,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
 
 import typer
@@ -50,7 +52,8 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         _show_notes()
         try:
-            return function(*args, **kwargs)
+            with _warnings_as_notes():
+                return function(*args, **kwargs)
         except KeyboardInterrupt:
             write_error("interrupted; outputs that were not finished have not been written.")
             raise typer.Exit(INTERRUPTED) from None
@@ -133,6 +136,25 @@ def _show_notes() -> None:
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
         logger.propagate = False
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Python's warnings as one line each and once each, without the place in the code where they arose."""
+    if os.environ.get("GSPARC_DEBUG"):
+        yield
+        return
+    told: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in told:
+            told.add(text)
+            say(f"note: {text}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def plain(value: Any) -> Any:

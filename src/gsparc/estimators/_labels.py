@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +13,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from gsparc._validation import check_features, check_labels, unlabelled_mask
 from gsparc.exceptions import InputError, LabelError
 
-__all__ = ["Validation", "check_validation", "encode_labels", "hold_out_labelled"]
+__all__ = [
+    "Validation",
+    "check_validation",
+    "encode_labels",
+    "has_many_classes",
+    "hold_out_labelled",
+    "many_classes_known",
+]
+
+_MANY = "nearly every label is another class"
 
 
 class Validation(NamedTuple):
@@ -32,7 +44,9 @@ def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             "number the classes and pass -1 for them, as codes, names = pandas.factorize(y) does for None and NaN."
         )
     try:
-        check_classification_targets(labels)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The number of unique classes is greater than")  # said below
+            check_classification_targets(labels)
     except (TypeError, ValueError) as error:
         raise LabelError(str(error)) from error
     classes, numbers = np.unique(labels[~unlabelled], return_inverse=True)
@@ -41,9 +55,35 @@ def encode_labels(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             f"the labels hold one class only ({classes.tolist()[0]!r}), a classifier needs at least two. "
             "Only 1 class was given."
         )
+    if has_many_classes(len(classes), len(numbers)):
+        warnings.warn(
+            f"{_MANY}: {len(classes):,} of them for {len(numbers):,} labelled nodes. If y holds measurements or ids, a "
+            "classifier cannot predict it.",
+            UserWarning,
+            stacklevel=3,
+        )
     codes = np.full(len(labels), -1, np.int64)
     codes[~unlabelled] = numbers
     return classes, codes
+
+
+def has_many_classes(classes: int, labelled: int) -> bool:
+    """Whether there are so many classes that the labels may be measurements or ids; scikit-learn's own bounds.
+
+    Examples
+    --------
+    >>> has_many_classes(30, 40), has_many_classes(20, 40), has_many_classes(9, 10)
+    (True, False, False)
+    """
+    return labelled > 20 and classes > round(0.5 * labelled)
+
+
+@contextmanager
+def many_classes_known() -> Iterator[None]:
+    """No warning of many classes in here: it has been given, in words that know where the labels come from."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _MANY)
+        yield
 
 
 def check_validation(estimator: Any, validation: Any, classes: np.ndarray) -> Validation | None:

@@ -27,7 +27,7 @@ from gsparc.ops._index_memory import within
 from gsparc.ops.neighbors import EXACT_UP_TO, NeighborIndex
 from gsparc.storage.model import ABOUT, StoreModel, StringIds, coordinates_of
 from gsparc.tables.columns import Columns, EdgeColumns
-from gsparc.tables.fitting import FitSettings, Material, Split, _checked, check_settings
+from gsparc.tables.fitting import FitSettings, Material, Split, check_settings, checked
 from gsparc.tables.joining import EdgeList, Labels
 from gsparc.tables.model import TableModel
 from gsparc.tables.preprocess import Preprocessor
@@ -65,7 +65,8 @@ def model_of_store(
     columns, ends = Columns.from_json(store.meta["columns"]), EdgeColumns(**store.meta["edge_columns"])
     check_settings(settings, columns.target)
     preprocess = Preprocessor.from_bytes(store.preprocess_bytes(), columns)
-    material = _checked(_material(store, columns, preprocess, settings), columns)
+    material = _material(store, columns, preprocess, settings)
+    material = checked(material, columns, lambda note: progress(f"note: {note}", 0.0))
     return TableModel.fit_material(material, columns, ends, settings, checkpoint=checkpoint, progress=progress)
 
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gsparc._validation import check_count, check_name, check_share
+from gsparc.estimators._labels import has_many_classes
 from gsparc.exceptions import FeatureError, GraphError, InputError, LabelError
 from gsparc.graph import Graph
 from gsparc.splits import ColdStartSplit
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from gsparc.tables.columns import Columns, EdgeColumns
 
-__all__ = ["BACKBONES", "TASKS", "FitSettings", "Material", "Split", "check_settings", "prepare"]
+__all__ = ["BACKBONES", "TASKS", "FitSettings", "Material", "Split", "check_settings", "checked", "prepare"]
 
 TASKS = ("classes", "links", "clusters")
 BACKBONES = ("auto", "gcn", "mlp", "phormer", "samba")
@@ -146,7 +147,7 @@ def prepare(
     material = Material(ids, X, labels, joined, graph, split, preprocess, notes, dict(bad))
     if bad:
         material = _without_bad(material, say)
-    return _checked(material, columns)
+    return checked(material, columns, say)
 
 
 def _class_notes(labels: Labels | None, columns: Columns) -> list[str]:
@@ -221,7 +222,7 @@ def _without_bad(material: Material, say: Callable[[str], object]) -> Material:
     )
 
 
-def _checked(material: Material, columns: Columns) -> Material:
+def checked(material: Material, columns: Columns, say: Callable[[str], object]) -> Material:
     """Errors that a fit would raise less plainly, and classes renumbered to those that the seen rows have."""
     split = material.split
     if len(split.seen) < 3:
@@ -245,12 +246,33 @@ def _checked(material: Material, columns: Columns) -> Material:
             f"column {columns.target!r} has one class only in the rows that the fit sees ({shown}); at least two are "
             "needed. Name another column with --target, or leave it out to fit links."
         )
+    many = _many_classes(codes[codes >= 0], str(columns.target))
+    if many is not None:
+        say(many)
+        material.notes.append(many)
     order = np.concatenate([known, np.setdiff1d(np.arange(len(names)), known)])
     number = np.empty(len(names) + 1, np.int64)
     number[order] = np.arange(len(names))
     number[-1] = -1
     material.labels = Labels(number[codes], names[order])  # classes that only held-out rows have come last
     return material
+
+
+def _many_classes(codes: Ints, name: str) -> str | None:
+    """A note on classes that hardly two rows share; an error where no two do."""
+    found, rows = len(np.unique(codes)), len(codes)
+    if not has_many_classes(found, rows):
+        return None
+    if found == rows:
+        raise LabelError(
+            f"column {name!r} has another class in each of its {rows:,} rows, so there is nothing to learn: it holds "
+            "ids or measurements, and a class is shared by rows. Name another column with --target, or leave it out to "
+            "fit links."
+        )
+    return (
+        f"column {name!r} has {found:,} classes in {rows:,} rows, so most of them cannot be learned; where it holds "
+        "ids or measurements, name another column with --target"
+    )
 
 
 class Clock:

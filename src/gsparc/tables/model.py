@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from gsparc._validation import check_memory
+from gsparc.estimators._labels import many_classes_known
 from gsparc.exceptions import DamagedModelError, FeatureError, ModelFolderError
 from gsparc.graph import Graph
 from gsparc.model_store import bounded_tensors, read_document, read_model, write_folder
@@ -172,7 +173,8 @@ class TableModel:
         """:meth:`fit` for tables that are numbers already."""
         seed = settings.seed
         stages = open_stages(material, columns, settings, checkpoint, progress)
-        found = estimate(material, settings, stages)
+        with many_classes_known():  # by the checks of the material
+            found = estimate(material, settings, stages)
         order = material.split.order
         known = 0 if found.classifier is None else len(found.classifier.classes_)
         names = None if material.labels is None else material.labels.names[:known]
