@@ -123,7 +123,7 @@ class _Features:
         self._dense.append(X)
 
     def _check_numbers(self, batch: pa.RecordBatch, where: _Where) -> None:
-        """NaN and infinite numbers are errors; a number that is missing (null) is filled, as in gsparc fit."""
+        """Infinite numbers are errors, in vectors NaN too; a missing number (null, NaN) is filled, as in gsparc fit."""
         for name in (*self._preprocess.columns.numeric, *self._preprocess.columns.vector):
             if name not in batch.schema.names:
                 continue  # said by the preprocessing
@@ -137,6 +137,10 @@ class _Features:
             if not pa.types.is_floating(values.type):
                 continue
             plain = values.fill_null(0).to_numpy(zero_copy_only=False)
+            if values is column:
+                nothing = np.isnan(plain)
+                self.missing += int(nothing.sum())
+                plain = np.where(nothing, 0, plain)
             if not np.isfinite(plain).all():
                 place = int(np.argmin(np.isfinite(plain)))
                 row = int(np.flatnonzero(np.asarray(column.is_valid()))[place // max(width, 1)]) if width > 1 else place
