@@ -16,9 +16,9 @@ import typer
 from gsparc.cli import processes
 
 
-def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: object, **more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "gsparc", "fit", *map(str, arguments), "--processes", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
 
@@ -98,3 +98,18 @@ def test_more_processes_than_cores_are_noted(monkeypatch: pytest.MonkeyPatch, ca
     assert left.value.exit_code == 0
     assert "8 processes share 2 core(s)" in capsys.readouterr().err
     processes.start_processes(1, quiet=False)  # one is the command itself
+
+
+def test_sigterm_ends_all_in_one_sentence(small: Path, tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    asked = ("--dataset", small, "--backbone", "mlp", "--max-steps", 1_000_000, "-o", "model")
+    running = start(tmp_path, *asked, TMPDIR=str(temporary))
+    assert running.stderr is not None
+    while "fitting on" not in running.stderr.readline():
+        assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert "error: interrupted; outputs that were not finished have not been written." in err
+    assert "death signal" not in err  # the engine's own words
+    assert not list(temporary.glob("gsparc-*"))

@@ -80,6 +80,8 @@ def _run(count: int, folder: str) -> int:
         write_error(_lost(error, count))
         return 1
     except SignalException as error:
+        if not _decided():  # of Ctrl-C the workers hear themselves, and the first of them says it
+            write_error("interrupted; outputs that were not finished have not been written.")
         return INTERRUPTED if error.sigval == signal.SIGINT else 128 + int(error.sigval)
     return 0
 
@@ -89,13 +91,17 @@ def _silent_engine() -> Iterator[None]:
     """The engine's own log, in which a lost process is a page of text, is left out: workers say what happened."""
     import logging
 
-    logger = logging.getLogger("torch.distributed.elastic")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+    name = "torch.distributed.elastic"
+    # its parts have levels of their own
+    parts = [name, *(part for part in logging.root.manager.loggerDict if part.startswith(f"{name}."))]
+    before = {part: logging.getLogger(part).level for part in parts}
+    for part in parts:
+        logging.getLogger(part).setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for part, level in before.items():
+            logging.getLogger(part).setLevel(level)
 
 
 def _lost(error: Any, count: int) -> str:
