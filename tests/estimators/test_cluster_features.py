@@ -106,6 +106,16 @@ def test_edges_that_are_noise_do_not_spoil_clusters_of_features() -> None:
     assert np.mean(scores["auto"]) > np.mean(scores[0.0]) + 0.05
 
 
+def test_a_handful_of_held_out_nodes_has_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(module, "foretells_edges", lambda graph, labels, held: bool(asked.append(len(held.nodes))))
+    for nodes in (200, 400):  # a tenth of them is held out
+        part = np.arange(nodes)
+        SparcClusterer(4, **QUICK | {"max_steps": 10}).fit(BLOBS.X[part], graph=BLOBS.graph[part])
+    assert len(asked) == 1
+    assert asked[0] >= 30
+
+
 @given(st.integers(0, 1000), st.booleans())
 def test_edges_of_held_out_nodes_are_foretold_or_not(seed: int, random: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -29,6 +29,7 @@ __all__ = ["SparcClusterer"]
 _MIX_UP_TO = 100_000  # nodes up to which feature neighbours are looked for by default
 _BLOCK = 65_536  # new nodes at once
 _SHARES, _KEPT = (0.7, 0.5), 0.9  # of features, tried in this order; of the modularity that must stay
+_JUDGES = 30  # held-out nodes that can tell edges from chance; fewer would find no difference in good ones either
 _SPREAD_ROWS = 20_000  # rows that the spread of the clusters is measured on
 
 
@@ -60,7 +61,8 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         more) are compared along as many directions as there are components: those that lead after the rows
         are averaged along the edges. ``0``: the eigenspace alone. ``"auto"``: 0.7, or 0.5, or 0, the first whose
         clusters hold the edges nearly as well as those of the eigenspace alone (nine tenths of their modularity).
-        Where nodes that the map has held out are linked to their own cluster no more than by chance, 0.7.
+        Where 30 or more nodes that the map has held out are not clearly (by two standard errors) linked to their own
+        cluster more often than by chance, 0.7.
     spectral_map : SpectralMap or None
         A map with other settings; it replaces `n_components`, `k_power`, `max_steps`, and the time where it has one.
     n_init : int
@@ -209,7 +211,7 @@ class SparcClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterM
         """
         held = self.map_._held
         judges = None if held is None else held_in(graph, held.nodes, held.train)
-        if judges is not None and not foretells_edges(graph, labels, judges):
+        if judges is not None and len(judges.nodes) >= _JUDGES and not foretells_edges(graph, labels, judges):
             return -np.inf
         return _KEPT * modularity(graph, labels)
 
