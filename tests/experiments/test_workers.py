@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gsparc.experiments import workers
+from gsparc.experiments import provenance, workers
 from gsparc.experiments.workers import as_finished, one_at_a_time
 
 
@@ -83,7 +83,7 @@ def test_other_folders_do_not_wait_and_an_error_lets_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("device", "cores", "memory", "expected"),
-    [("cpu", 2, 24.0, 2), ("cpu", 64, 24.0, 6), ("cpu", 8, None, 8), ("cpu", 8, 2.0, 1), ("cuda", 16, 128.0, 4)],
+    [("cpu", 2, 24.0, 2), ("cpu", 64, 24.0, 6), ("cpu", 8, None, 4), ("cpu", 8, 2.0, 1), ("cuda", 16, 128.0, 4)],
 )
 def test_processes_where_nobody_says(
     monkeypatch: pytest.MonkeyPatch, device: str, cores: int, memory: float | None, expected: int
@@ -91,4 +91,28 @@ def test_processes_where_nobody_says(
     monkeypatch.setattr(workers, "resolve_device", torch.device)
     monkeypatch.setattr(workers, "cores", lambda: cores)
     monkeypatch.setattr(workers, "memory_gb", lambda: memory)
+    monkeypatch.setattr(workers, "container_limits", lambda: (None, None))
     assert workers.usual_jobs(device) == expected
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"cpu.max": "150000 100000", "memory.max": "12000000000"}, 2),  # one core and a half; memory for three
+        ({"cpu.max": "max 100000", "memory.max": "12000000000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16),
+        ({"cpu/cpu.cfs_quota_us": "500000", "cpu/cpu.cfs_period_us": "100000"}, 5),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712"}, 16),  # no limit, in the older way to say it
+        ({}, 16),
+    ],
+)
+def test_a_container_has_what_it_was_given(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
+    monkeypatch.setattr(provenance, "_CONTROL", tmp_path)
+    monkeypatch.setattr(workers, "cores", lambda: 16)
+    monkeypatch.setattr(workers, "memory_gb", lambda: 128.0)
+    assert workers.usual_jobs("cpu") == expected

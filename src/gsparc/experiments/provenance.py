@@ -12,8 +12,9 @@ from typing import Any
 
 from gsparc._version import __version__
 
-__all__ = ["commit", "cores", "hardware", "memory_gb", "source", "versions"]
+__all__ = ["commit", "container_limits", "cores", "hardware", "memory_gb", "source", "versions"]
 
+_CONTROL = Path("/sys/fs/cgroup")
 _DISTRIBUTIONS = ("torch", "numpy", "scipy", "scikit-learn", "faiss-cpu", "torch-geometric")
 
 
@@ -88,3 +89,19 @@ def memory_gb() -> float | None:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, ValueError, OSError):  # not on Windows
         return None
+
+
+def container_limits() -> tuple[float | None, float | None]:
+    """Cores and GB of memory that this process may use, where it is in a container (Linux) that limits them."""
+    quota = _numbers("cpu.max") or _numbers("cpu/cpu.cfs_quota_us") + _numbers("cpu/cpu.cfs_period_us")
+    memory = _numbers("memory.max") or _numbers("memory/memory.limit_in_bytes")
+    limited = len(quota) == 2 and min(quota) > 0
+    return quota[0] / quota[1] if limited else None, memory[0] / 1e9 if memory else None
+
+
+def _numbers(name: str) -> list[float]:
+    """What a file of the control group holds; nothing where it is missing or says ``max``."""
+    try:
+        return [float(word) for word in (_CONTROL / name).read_text(encoding="utf-8").split()]
+    except (OSError, ValueError):
+        return []

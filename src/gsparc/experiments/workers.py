@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import signal
@@ -18,13 +19,14 @@ from typing import TypeVar
 from gsparc._files import cannot_write
 from gsparc._runtime import resolve_device
 from gsparc.exceptions import GsparcError, InputError
-from gsparc.experiments.provenance import cores, memory_gb
+from gsparc.experiments.provenance import container_limits, cores, memory_gb
 
 __all__ = ["alone", "as_finished", "one_at_a_time", "usual_jobs"]
 
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # torch and faiss, numpy and scipy
 _GRACE = 10.0  # seconds that a worker has for what it has begun on the GPU
 _MEMORY_EACH = 4.0  # GB of the machine's memory a process, for the larger graphs of the tables
+_UNKNOWN = 16.0  # GB, where the system does not say how much there is
 _ON_ONE_GPU = 4  # processes that take turns there; more pay only where they compute side by side
 
 Piece = TypeVar("Piece")
@@ -34,11 +36,14 @@ Result = TypeVar("Result")
 def usual_jobs(device: str) -> int:
     """How many processes to use where nobody says: one a core, as a small network hardly gains by several.
 
-    Fewer where memory is short, and few on a GPU.
+    Fewer where memory is short or not known, and few on a GPU.
     """
-    most = cores() if resolve_device(device).type == "cpu" else min(cores(), _ON_ONE_GPU)
-    memory = memory_gb()
-    return max(1, most if memory is None else min(most, int(memory / _MEMORY_EACH)))
+    share, room = container_limits()
+    most = cores() if share is None else min(cores(), math.ceil(share))
+    if resolve_device(device).type != "cpu":
+        most = min(most, _ON_ONE_GPU)
+    memory = min((size for size in (memory_gb(), room) if size is not None), default=_UNKNOWN)
+    return max(1, min(most, int(memory / _MEMORY_EACH)))
 
 
 def as_finished(
