@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,17 +137,20 @@ class Scaling:
 
 
 def _column_statistics(matrix: Any, n: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the columns of a CSR matrix.
+    """Mean and standard deviation of the columns of a CSR matrix without duplicates, in passes over blocks of rows.
 
     scipy sums and squares in the type of the entries. In single precision that loses what varies about a large mean,
     and squares of huge or tiny entries altogether.
     """
+    parts = [slice(matrix.indptr[i], matrix.indptr[min(i + _PASS, n)]) for i in range(0, n, _PASS)]
 
-    def sums(values: np.ndarray | None) -> np.ndarray:
-        return np.bincount(matrix.indices, weights=values, minlength=width)
+    def sums(values: Callable[[slice], np.ndarray | None]) -> np.ndarray:
+        each = (np.bincount(matrix.indices[part], weights=values(part), minlength=width) for part in parts)
+        return sum(each, np.zeros(width))
 
-    mean = sums(matrix.data) / max(n, 1)
-    square = sums(np.square(matrix.data - mean[matrix.indices])) + (n - sums(None)) * np.square(mean)
+    mean = sums(lambda part: matrix.data[part]) / max(n, 1)
+    square = sums(lambda part: np.square(matrix.data[part] - mean[matrix.indices[part]]))
+    square += (n - sums(lambda part: None)) * np.square(mean)
     return mean, np.sqrt(square / max(n, 1))
 
 
