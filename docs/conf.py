@@ -72,7 +72,7 @@ def _skip_member(app, what, name, obj, skip, options):
     return skip or (name.startswith("set_") and name.endswith("_request"))
 
 
-_ACCENTED = re.compile(r"(\\(?:bar|hat|tilde) ?\w)_")
+_ACCENTED = re.compile(r"(\\(?:bar|hat|tilde) ?(?:\w|\{\w\}))_")
 
 
 def _formula(writer, node):
