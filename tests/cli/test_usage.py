@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import typer
 
 from gsparc._version import __version__
+from gsparc.cli import main
 from gsparc.cli.common import command, plain
 
 
@@ -188,6 +190,46 @@ def test_sigterm_leaves_no_temporary_folder(tmp_path: Path) -> None:
     assert process.returncode == 143
     assert "error: interrupted" in errors
     assert list(temporary.iterdir()) == []
+
+
+def test_the_command_line_within_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gsparc", "--version"])
+    before, left = signal.getsignal(signal.SIGTERM), []
+
+    def run() -> None:
+        with pytest.raises(SystemExit) as end:
+            main()
+        left.append(end.value.code)
+
+    for thread in (threading.Thread(target=run), None):
+        if thread is None:
+            run()
+        else:
+            thread.start()
+            thread.join()
+    assert left == [0, 0]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals end a process at once there")
+@pytest.mark.parametrize(("apart", "status"), [(0.0, 7), (0.3, -signal.SIGTERM)], ids=["at once", "later"])
+def test_a_second_sigterm(apart: float, status: int) -> None:
+    code = f"""
+import os, signal, sys, time
+import gsparc.cli.app
+app = sys.modules["gsparc.cli.app"]
+app._SAME_WISH = 0.1
+with app._interrupted_by_sigterm():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    except KeyboardInterrupt:
+        time.sleep({apart})
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        sys.exit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == status
 
 
 def test_an_unexpected_error_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -29,6 +34,8 @@ from gsparc.cli import (
 from gsparc.cli.common import INTERRUPTED, TERMINATED, write_error
 
 __all__ = ["app", "main"]
+
+_SAME_WISH = 1.0  # seconds
 
 app = typer.Typer(
     name="gsparc",
@@ -79,31 +86,42 @@ def _options(
 
 def main() -> None:
     """Run the command line; always ends in ``SystemExit``."""
-    told = _interrupted_by_sigterm()
-    try:
-        app()
-    except KeyboardInterrupt:  # outside of a command: while typer itself was loading
-        write_error("interrupted.")
-        sys.exit(TERMINATED if told else INTERRUPTED)
-    except SystemExit as leave:
-        if told and leave.code == INTERRUPTED:
-            sys.exit(TERMINATED)
-        raise
+    with _interrupted_by_sigterm() as told:
+        try:
+            app()
+        except KeyboardInterrupt:  # outside of a command: while typer itself was loading
+            write_error("interrupted.")
+            sys.exit(TERMINATED if told else INTERRUPTED)
+        except SystemExit as leave:
+            if told and leave.code == INTERRUPTED:
+                sys.exit(TERMINATED)
+            raise
 
 
-def _interrupted_by_sigterm() -> list[int]:
-    """Let SIGTERM (kill, timeout, a scheduler) end a command as Ctrl-C does, so that it tidies up; a second ends it.
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[list[float]]:
+    """Let SIGTERM (kill, timeout, a scheduler) end a command as Ctrl-C does, so that it tidies up; a later one ends it.
 
-    The list that is returned holds the signal once it has come. Workers of torchrun keep to what that expects, and a
-    signal that whoever started this process wants to be ignored stays so.
+    The list holds the time of the signal once it has come. One right behind it is the same wish: timeout tells the
+    process and then its group. Workers of torchrun keep to what that expects, and a signal that whoever started this
+    process wants to be ignored, or handles, stays so.
     """
-    told: list[int] = []
+    told: list[float] = []
 
     def interrupt(number: int, _: object) -> None:
-        told.append(number)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise KeyboardInterrupt
+        told.append(time.monotonic())
+        if len(told) == 1:
+            raise KeyboardInterrupt
+        if told[-1] - told[0] > _SAME_WISH:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
 
-    if launched() is None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    ours = threading.current_thread() is threading.main_thread() and launched() is None
+    ours = ours and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
         signal.signal(signal.SIGTERM, interrupt)
-    return told
+    try:
+        yield told
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
