@@ -25,12 +25,14 @@ def refuse_overwriting(output: Path, inputs: Iterable[str | os.PathLike[str] | N
     """
     if not output.exists():
         return
+    folder, around = output.is_dir(), output.resolve()
     for path in inputs:
         if path is None or not os.path.exists(path):
             continue
         if os.path.samefile(output, path):
             raise OutputError(f"{output} would be written over, but it is read ({path}). Choose another name.")
-        if output.is_dir() and Path(path).resolve().is_relative_to(output.resolve()):
+        places = Path(path).resolve(), Path(path).absolute().parent.resolve()  # a link may lie elsewhere than its file
+        if folder and any(place.is_relative_to(around) for place in places):
             raise OutputError(
                 f"{output} would be replaced as a whole, but {path} in it is read and would be lost. Choose another "
                 "folder, or move the file."

@@ -189,8 +189,9 @@ def check_scaled(factor: np.ndarray | None, num_nodes: int) -> None:
     """Refuse features of which standardising leaves nothing: ``factor`` of each column is zero."""
     if factor is not None and not factor.any():
         raise FeatureError(
-            f"no column of X varies over its {num_nodes} rows by more than rounding, so nothing in the features tells "
-            f"one node from another. {_PRECISION} Values below 1e-36 want a larger unit."
+            f"no column of X varies over its {num_nodes} rows by more than a millionth of its mean, or by more than "
+            f"1e-36, so next to nothing in the features tells one node from another. {_PRECISION} Multiply values that "
+            "are all tiny."
         )
 
 

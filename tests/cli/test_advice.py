@@ -55,6 +55,20 @@ def test_arguments_of_the_library_become_options() -> None:
     assert _with_options("max_steps=0 is too small; graph=Graph(...)", options) == (
         "--max-steps 0 is too small; graph=Graph(...)"
     )
+    assert _with_options("max_steps=-1 came (device='cpu').", options) == "--max-steps -1 came (--device cpu)."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/data/label=a/nodes.csv is no table.",
+        "column 'label=5' holds text",
+        'label="it\'s" came',
+        "label=('a', 'b')",
+    ],
+)
+def test_what_only_looks_like_an_argument_stays_as_it_is(text: str) -> None:
+    assert _with_options(text, {"--label"}) == text
 
 
 @pytest.fixture(scope="module")

@@ -179,3 +179,18 @@ def test_help_shows_an_example_and_loads_no_torch(inside) -> None:
         "import sys, gsparc.cli.fit, gsparc.recipes as r; r.load_recipe('gcn/cora'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "embed"])
+def test_a_model_may_have_the_name_of_a_data_set(
+    inside, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    fitted = inside("embed", small, "-o", tmp_path / "c.csv", "--model-out", tmp_path / "cora", "--max-steps", 3)
+    assert fitted.returncode == 0, fitted.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GSPARC_DATA", str(tmp_path / "nowhere"))
+    asked = {"fit": ("--dataset", "cora", "-o", "cora"), "embed": ("cora", "--model-out", "cora", "-o", "c.csv")}
+    done = inside(command, *asked[command])
+    assert done.returncode == 1
+    assert "would be" not in done.stderr  # written over: the data set is another thing, which is not on this machine
+    assert "'cora'" in done.stderr

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from gsparc._files import refuse_overwriting
+from gsparc.exceptions import OutputError
 from gsparc.tables.model import TableModel
 
 FIT = ("--backbone", "mlp", "--max-steps", "3", "--task", "classes", "-q")
@@ -238,15 +240,30 @@ def test_a_report_or_an_export_is_written_over_nothing_that_is_read(fit, inside,
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+def test_a_report_deep_within_a_new_model(fit, tmp_path: Path) -> None:
+    ids = [f"n{i}" for i in range(N)]
+    fit(rows(ids), ring(ids), "--report", tmp_path / "model" / "pages" / "r.html")
+    assert (tmp_path / "model" / "pages" / "r.html").is_file()
+
+
+def test_a_link_in_a_folder_that_is_replaced(tmp_path: Path) -> None:
+    (model := tmp_path / "model").mkdir()
+    (tmp_path / "nodes.csv").touch()
+    (model / "nodes.csv").symlink_to(tmp_path / "nodes.csv")
+    refuse_overwriting(model, [tmp_path / "nodes.csv", tmp_path / "none.csv", None])
+    with pytest.raises(OutputError, match="replaced as a whole"):
+        refuse_overwriting(model, [model / "nodes.csv"])
+
+
 def test_classes_that_hardly_two_rows_share(fit, inside, tmp_path: Path) -> None:
     ids = [f"n{i}" for i in range(N)]
     nodes = [{**row, "cls": f"c{i // 2 if i < 20 else i}"} for i, row in enumerate(rows(ids))]
     _, told = fit(nodes, ring(ids), "-v")
-    assert " ".join(told.split()).count("column 'cls' has 30 classes in 40 rows") == 1
+    assert " ".join(told.split()).count("column 'cls' has 30 classes in 40 labelled rows") == 1
     assert "nearly every label" not in told  # the estimators' own words for it
     assert "UserWarning" not in told
     write(tmp_path / "nodes.csv", [{**row, "cls": i} for i, row in enumerate(rows(ids))])
     files = ("--nodes", tmp_path / "nodes.csv", "--edges", tmp_path / "edges.csv", "--target", "cls")
     done = inside("fit", *files, "--id", "id", *FIT, "-o", tmp_path / "other")
     assert done.returncode == 1
-    assert "column 'cls' has another class in each of its 40 rows" in done.stderr
+    assert "column 'cls' has another class in each of its 40 labelled rows" in done.stderr

@@ -106,7 +106,9 @@ def _with_options(text: str, options: set[str]) -> str:
         name = f"--{match[1].replace('_', '-')}"
         return f"{name} {match[2] or match[3] or ''}".rstrip() if name in options else match[0]
 
-    return re.sub(r"\b([a-z_]+)=(?:'([^']*)'|(\w[\w.:+-]*\w|\w|))", option, text)
+    # a word by itself: neither part of a path or of a quoted name, nor with a value of several parts
+    value = r"'([^']*)'|(-?\w(?:[\w.:+-]*\w)?|)"
+    return re.sub(rf"(?<![^\s(])([a-z_]+)=(?:{value})(?=[\s,;:.)]|$)", option, text)
 
 
 def write_error(sentence: str) -> None:
@@ -148,7 +150,7 @@ def _warnings_as_notes() -> Iterator[None]:
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         text = " ".join(str(message).split())
-        if text not in told:
+        if text not in told and world().first:
             told.add(text)
             say(f"note: {text}")
 

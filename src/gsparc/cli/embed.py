@@ -113,10 +113,11 @@ def check_sources(
     if model_out is not None:
         from gsparc._files import refuse_overwriting
         from gsparc.cli.files import check_output
+        from gsparc.datasets.registry import as_path
         from gsparc.model_store import check_target
 
         check_target(model_out)
-        refuse_overwriting(model_out, [data, new])
+        refuse_overwriting(model_out, [as_path(source) for source in (data, new) if source is not None])
         check_output(model_out.parent, table=False)
 
 

@@ -213,7 +213,9 @@ def run(
         return
     start = time.perf_counter()
     followed = None if recipe is None else _recipe(recipe)
-    check_folder(output, [nodes, edges, None if dataset is None else Path(dataset)])
+    from gsparc.datasets.registry import as_path
+
+    check_folder(output, [nodes, edges, None if dataset is None else as_path(dataset)])
     with _notes(quiet) as note:
         data = _load(dataset, nodes, edges, target, None if followed is None else followed.dataset, note)
         common = {"device": device, "random_state": seed, "verbose": int(not quiet), "index_memory": index_memory}

@@ -111,9 +111,10 @@ def check_report(report: Path, output: Path, inputs: Iterable[Path]) -> None:
     if report.is_dir():
         raise OutputError(f"the report {report} is a folder. Pass the name of a file, such as report.html.")
     refuse_overwriting(report, inputs)
-    if report.absolute().parent.resolve() != output.resolve():
-        check_output(report.absolute().parent, table=False)
-    elif report.suffix.lower() != ".html":
+    folder, model = report.absolute().parent.resolve(), output.resolve()
+    if not folder.is_relative_to(model):
+        check_output(folder, table=False)  # makes it; one within the model's folder is made after that
+    elif folder == model and report.suffix.lower() != ".html":
         raise OutputError(
             f"the report {report} would stand among the files of the model. Pass a name that ends in .html."
         )

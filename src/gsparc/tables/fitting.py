@@ -265,13 +265,13 @@ def _many_classes(codes: Ints, name: str) -> str | None:
         return None
     if found == rows:
         raise LabelError(
-            f"column {name!r} has another class in each of its {rows:,} rows, so there is nothing to learn: it holds "
-            "ids or measurements, and a class is shared by rows. Name another column with --target, or leave it out to "
-            "fit links."
+            f"column {name!r} has another class in each of its {rows:,} labelled rows, so there is nothing to learn: "
+            "it holds ids or measurements, and a class is shared by rows. Name another column with --target, or leave "
+            "it out to fit links."
         )
     return (
-        f"column {name!r} has {found:,} classes in {rows:,} rows, so most of them cannot be learned; where it holds "
-        "ids or measurements, name another column with --target"
+        f"column {name!r} has {found:,} classes in {rows:,} labelled rows, so most of them cannot be learned; where it "
+        "holds ids or measurements, name another column with --target"
     )
 
 
